@@ -1,0 +1,91 @@
+//! What goes back to the client, before anybody has decided how it is framed.
+//!
+//! The gateway says *what* (steps), the server says *how* (JSON or SSE, comments, status): one place per decision.
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use tokio::sync::mpsc;
+
+/// Why a passed-through body broke off.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A body that streams through untouched.
+pub type PassBody = UnsyncBoxBody<Bytes, BodyError>;
+
+/// One server-sent event as it came from the upstream, without its framing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// `id:` field, where there was one.
+    pub id: Option<String>,
+    /// `event:` field, where there was one.
+    pub event: Option<String>,
+    /// All `data:` lines, joined by LF; `None` when the event had none.
+    pub data: Option<Bytes>,
+    /// `retry:` field in milliseconds.
+    pub retry: Option<u64>,
+}
+
+/// One step of answering a request.
+#[derive(Debug)]
+pub enum Step {
+    /// The upstream opened an event stream: its end-to-end headers. At most once, before any event.
+    Open(HeaderMap),
+    /// Something to relay ahead of the answer.
+    Event(Event),
+    /// The answer; always the last step.
+    Done(Answer),
+}
+
+/// The end of a request: status, end-to-end headers and body.
+#[derive(Debug)]
+pub struct Answer {
+    /// HTTP status; the server keeps it unless the head has already left.
+    pub status: StatusCode,
+    /// End-to-end headers of the upstream or of taskgate, without content type and length where `body` is a message.
+    pub headers: HeaderMap,
+    /// What it says.
+    pub body: Body,
+}
+
+/// The body of an [`Answer`].
+#[derive(Debug)]
+pub enum Body {
+    /// No body at all, as for 202.
+    Empty,
+    /// One JSON-RPC message: framed as JSON or as the last event of a stream, as the client accepts.
+    Message(Bytes),
+    /// Bytes that pass as they come; the headers carry their content type.
+    Pass(PassBody),
+    /// The response stream ends without a message (the call was cancelled by its client).
+    Silence,
+}
+
+/// The answer to one request: there at once, or step by step.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// Complete.
+    Now(Answer),
+    /// Steps as they come; a channel that closes without [`Step::Done`] is a silent end.
+    Later(mpsc::Receiver<Step>),
+}
+
+impl Answer {
+    /// A JSON-RPC message with a status.
+    #[must_use]
+    pub fn message(status: StatusCode, message: impl Into<Bytes>) -> Self {
+        Self { status, headers: HeaderMap::new(), body: Body::Message(message.into()) }
+    }
+
+    /// A status alone.
+    #[must_use]
+    pub fn empty(status: StatusCode) -> Self {
+        Self { status, headers: HeaderMap::new(), body: Body::Empty }
+    }
+}
+
+impl From<Answer> for Outgoing {
+    fn from(answer: Answer) -> Self {
+        Self::Now(answer)
+    }
+}

@@ -1,0 +1,5 @@
+//! A request as the gateway sees it, and what goes back: no framing, no sockets.
+
+mod answer;
+
+pub use answer::{Answer, Body, BodyError, Event, Outgoing, PassBody, Step};
