@@ -1,1 +1,5 @@
-//! (written next)
+//! Which calls are deferred, and on which terms: pure rules.
+
+mod terms;
+
+pub use terms::{Mode, Retry, Terms, WithoutTasks};

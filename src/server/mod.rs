@@ -1,1 +1,5 @@
-//! (written next)
+//! The listener and everything that speaks HTTP to clients.
+
+mod options;
+
+pub use options::Options;

@@ -1,1 +1,5 @@
-//! (written next)
+//! What `initialize` told us, by session.
+
+mod options;
+
+pub use options::Options;

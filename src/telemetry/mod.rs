@@ -1,1 +1,3 @@
-//! (written next)
+//! Logs and metrics.
+
+pub mod log;

@@ -1,1 +1,5 @@
-//! (written next)
+//! Everything that speaks HTTP to upstream servers.
+
+mod options;
+
+pub use options::Options;
