@@ -1,0 +1,34 @@
+//! Method names that taskgate acts on; all others pass.
+
+/// Opens a session.
+pub const INITIALIZE: &str = "initialize";
+/// Asks whether somebody is there.
+pub const PING: &str = "ping";
+/// Lists tools.
+pub const TOOLS_LIST: &str = "tools/list";
+/// Calls a tool.
+pub const TOOLS_CALL: &str = "tools/call";
+/// Reads a task.
+pub const TASKS_GET: &str = "tasks/get";
+/// Answers a task's questions.
+pub const TASKS_UPDATE: &str = "tasks/update";
+/// Cancels a task.
+pub const TASKS_CANCEL: &str = "tasks/cancel";
+/// Waits for a task's result (2025-11-25).
+pub const TASKS_RESULT: &str = "tasks/result";
+/// Lists tasks (2025-11-25).
+pub const TASKS_LIST: &str = "tasks/list";
+/// Withdraws a request.
+pub const CANCELLED: &str = "notifications/cancelled";
+/// Tells how far a request is.
+pub const PROGRESS: &str = "notifications/progress";
+/// Says that the list of tools is another now.
+pub const TOOLS_LIST_CHANGED: &str = "notifications/tools/list_changed";
+/// Asks the client's user.
+pub const ELICITATION_CREATE: &str = "elicitation/create";
+/// Asks the client's model.
+pub const SAMPLING_CREATE: &str = "sampling/createMessage";
+/// Asks for the client's roots.
+pub const ROOTS_LIST: &str = "roots/list";
+/// Asks what a server can do (2026-07-28).
+pub const DISCOVER: &str = "server/discover";
