@@ -1,0 +1,140 @@
+//! What has become of a task: a status carries its data.
+
+use crate::jsonrpc::ErrorObject;
+
+use super::Timestamp;
+
+/// The state of a task.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Status {
+    /// The upstream is at it.
+    Working {
+        /// What it last said about how far it is.
+        note: Option<Note>,
+    },
+    /// The upstream answered with a result, which the store keeps.
+    Completed {
+        /// When.
+        ended: Timestamp,
+        /// Length of the result's text in bytes.
+        bytes: u64,
+        /// Whether the result says `isError: true`.
+        is_error: bool,
+    },
+    /// There is no result and there will be none.
+    Failed {
+        /// When.
+        ended: Timestamp,
+        /// Why.
+        failure: Failure,
+    },
+    /// Somebody who may cancelled it first.
+    Cancelled {
+        /// When.
+        ended: Timestamp,
+    },
+}
+
+/// What the upstream says about how far it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Note {
+    /// How much is done, as JSON number text.
+    pub progress: String,
+    /// Of how much, as JSON number text.
+    pub total: Option<String>,
+    /// In words.
+    pub message: Option<String>,
+}
+
+/// Why a task failed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Failure {
+    /// The upstream answered with this JSON-RPC error.
+    Upstream(ErrorObject),
+    /// The upstream's answer never came, or could not be kept.
+    Lost {
+        /// Which of the known ways.
+        reason: Reason,
+        /// What happened and what to do, in a sentence or two.
+        text: String,
+    },
+}
+
+/// The reasons that taskgate gives in errors of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Nothing could be sent to the upstream.
+    UpstreamUnreachable,
+    /// The upstream's answer is no answer.
+    UpstreamProtocol,
+    /// It may have run; nobody knows.
+    OutcomeUnknown,
+    /// It ran longer than it may.
+    MaxRuntime,
+    /// The answer is larger than what is kept.
+    TooLarge,
+    /// No further task may be made now.
+    TooManyTasks,
+    /// The process is going down.
+    ShuttingDown,
+    /// Tasks cannot be read or written now.
+    StoreUnavailable,
+}
+
+impl Reason {
+    /// The word on the wire.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::UpstreamUnreachable => "upstream_unreachable",
+            Self::UpstreamProtocol => "upstream_protocol",
+            Self::OutcomeUnknown => "outcome_unknown",
+            Self::MaxRuntime => "max_runtime",
+            Self::TooLarge => "too_large",
+            Self::TooManyTasks => "too_many_tasks",
+            Self::ShuttingDown => "shutting_down",
+            Self::StoreUnavailable => "store_unavailable",
+        }
+    }
+}
+
+impl Status {
+    /// When the work ended, if it has.
+    #[must_use]
+    pub fn ended(&self) -> Option<Timestamp> {
+        match self {
+            Self::Working { .. } => None,
+            Self::Completed { ended, .. } | Self::Failed { ended, .. } | Self::Cancelled { ended } => Some(*ended),
+        }
+    }
+
+    /// One word for metrics and logs.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Working { .. } => "working",
+            Self::Completed { is_error: false, .. } => "completed",
+            Self::Completed { is_error: true, .. } => "tool_error",
+            Self::Failed { failure: Failure::Upstream(_), .. } => "error",
+            Self::Failed { failure: Failure::Lost { .. }, .. } => "lost",
+            Self::Cancelled { .. } => "cancelled",
+        }
+    }
+}
+
+impl Note {
+    /// One line for people: "40 of 100: meshing".
+    #[must_use]
+    pub fn line(&self) -> String {
+        let mut line = self.progress.clone();
+        if let Some(total) = &self.total {
+            line.push_str(" of ");
+            line.push_str(total);
+        }
+        if let Some(message) = &self.message {
+            line.push_str(": ");
+            line.push_str(message);
+        }
+        line
+    }
+}
