@@ -1,5 +1,14 @@
 //! The shared handle to tasks, and the engines that keep them.
+//!
+//! Engines have no rules: [`Tasks`] is the only writer, and [`conformance`] says what every engine must do.
 
+mod clock;
+pub mod conformance;
+mod memory;
 mod options;
+mod tasks;
 
+pub use clock::Clock;
+pub use memory::Memory;
 pub use options::Options;
+pub use tasks::{ApplyError, Tasks};

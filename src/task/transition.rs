@@ -1,6 +1,5 @@
 //! The only place where a status changes. Total, exhaustive, without I/O.
 
-use std::time::Duration;
 
 use super::{Failure, Note, Status, Task, Timestamp};
 
@@ -82,6 +81,7 @@ impl Task {
 mod tests {
     use super::*;
     use crate::task::{Identity, Made, Owner, OwnerMode, Reason, TaskId};
+    use std::time::Duration;
     use proptest::prelude::*;
 
     fn task() -> Task {

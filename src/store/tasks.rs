@@ -1,0 +1,213 @@
+//! The shared handle to all tasks: the only writer, and where whoever waits for a change is woken.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dashmap::DashMap;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+use crate::task::{Event, ListQuery, Rejected, Replaced, StoreError, Task, TaskId, TaskStore, Timestamp};
+
+use super::Clock;
+
+/// How often expired outcomes are dropped.
+const SWEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// Shared handle to all tasks of one process.
+#[derive(Clone)]
+pub struct Tasks {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    engine: Box<dyn TaskStore>,
+    clock: Clock,
+    live: DashMap<TaskId, Live>,
+}
+
+/// What this process knows of a task beyond its record.
+struct Live {
+    changed: watch::Sender<()>,
+    ended: CancellationToken,
+    reads: AtomicU32,
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self { changed: watch::Sender::new(()), ended: CancellationToken::new(), reads: AtomicU32::new(0) }
+    }
+}
+
+/// Why an event was not applied.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// It does not apply to the task as it is.
+    #[error("the task does not change")]
+    Rejected(Box<Task>),
+    /// There is no such task.
+    #[error("no such task")]
+    Missing,
+    /// The engine failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Tasks {
+    /// Tasks kept by `engine`.
+    #[must_use]
+    pub fn new(engine: impl TaskStore, clock: Clock) -> Self {
+        Self { inner: Arc::new(Inner { engine: Box::new(engine), clock, live: DashMap::new() }) }
+    }
+
+    /// The clock that records go by.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.inner.clock
+    }
+
+    /// Now, as records have it.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
+    /// Adds a task. When it returns, every reader can see it.
+    ///
+    /// # Errors
+    /// If the engine is full or does not work; then there is no such task.
+    pub async fn create(&self, task: &Task) -> Result<(), StoreError> {
+        self.inner.engine.create(task).await?;
+        self.inner.live.insert(task.id, Live::default());
+        info!(task = task.id.short(), tool = &*task.tool, upstream = &*task.upstream, "task created");
+        Ok(())
+    }
+
+    /// The task, without its result.
+    ///
+    /// # Errors
+    /// If the engine does not work.
+    pub async fn get(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
+        let task = self.inner.engine.get(id).await?;
+        Ok(task.filter(|task| task.forgotten().is_none_or(|at| at > self.now())))
+    }
+
+    /// The text of a completed task's result.
+    ///
+    /// # Errors
+    /// If the engine does not work.
+    pub async fn result(&self, id: TaskId) -> Result<Option<Bytes>, StoreError> {
+        self.inner.engine.get_result(id).await
+    }
+
+    /// One page of a session's tasks, newest first; expired ones are not listed.
+    ///
+    /// # Errors
+    /// If the engine does not work.
+    pub async fn list(&self, query: &ListQuery) -> Result<Vec<Task>, StoreError> {
+        let now = self.now();
+        Ok(self.inner.engine.list(query).await?.into_iter().filter(|task| !task.is_expired(now)).collect())
+    }
+
+    /// Applies an event, storing `result` with it, and wakes whoever waits. Returns the task as it is now.
+    ///
+    /// # Errors
+    /// If the event does not apply, the task is unknown, or the engine fails.
+    pub async fn apply(&self, id: TaskId, event: Event, result: Option<Bytes>) -> Result<Task, ApplyError> {
+        loop {
+            let task = self.inner.engine.get(id).await?.ok_or(ApplyError::Missing)?;
+            let next = match task.apply(event.clone(), self.now()) {
+                Ok(next) => next,
+                Err(Rejected) => return Err(ApplyError::Rejected(Box::new(task))),
+            };
+            match self.inner.engine.replace(&next, result.clone()).await? {
+                Replaced::Done => {
+                    self.announce(&task, &next);
+                    return Ok(next);
+                }
+                Replaced::Conflict => {}
+                Replaced::Missing => return Err(ApplyError::Missing),
+            }
+        }
+    }
+
+    fn announce(&self, before: &Task, after: &Task) {
+        let ended = before.status.ended().is_none() && after.status.ended().is_some();
+        if ended {
+            let ran_ms = after.updated.since(after.created).as_millis();
+            info!(task = after.id.short(), tool = &*after.tool, outcome = after.status.word(), ran_ms, "task ended");
+        }
+        if let Some(live) = self.inner.live.get(&after.id) {
+            if ended {
+                live.ended.cancel();
+            }
+            live.changed.send_replace(());
+        }
+    }
+
+    /// Resolves when the task has ended, or at `until`; returns the task as it is then. Cancel safe.
+    ///
+    /// # Errors
+    /// If the engine does not work.
+    pub async fn wait(&self, id: TaskId, until: Instant) -> Result<Option<Task>, StoreError> {
+        let ended = self.ended(id);
+        let task = self.get(id).await?;
+        if task.as_ref().is_none_or(|task| task.status.ended().is_some()) {
+            return Ok(task);
+        }
+        let _ = timeout_at(until, ended.cancelled()).await;
+        self.get(id).await
+    }
+
+    /// Is cancelled when the task ends.
+    #[must_use]
+    pub fn ended(&self, id: TaskId) -> CancellationToken {
+        self.inner.live.entry(id).or_default().ended.clone()
+    }
+
+    /// Sees every change of the task.
+    #[must_use]
+    pub fn changes(&self, id: TaskId) -> watch::Receiver<()> {
+        self.inner.live.entry(id).or_default().changed.subscribe()
+    }
+
+    /// Counts a read of an unfinished task; returns how many there were before.
+    #[must_use]
+    pub fn count_read(&self, id: TaskId) -> u32 {
+        self.inner.live.entry(id).or_default().reads.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Drops what is expired, every few seconds, for ever. Cancel safe.
+    pub async fn sweep(&self) {
+        loop {
+            tokio::time::sleep(SWEEP_EVERY).await;
+            match self.inner.engine.purge(self.now()).await {
+                Ok(purged) if purged.results + purged.records > 0 => {
+                    debug!(results = purged.results, records = purged.records, "expired tasks dropped");
+                }
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "expired tasks could not be dropped"),
+            }
+            self.forget_dead().await;
+        }
+    }
+
+    async fn forget_dead(&self) {
+        let known: Vec<TaskId> = self.inner.live.iter().map(|live| *live.key()).collect();
+        for id in known {
+            if matches!(self.inner.engine.get(id).await, Ok(None)) {
+                self.inner.live.remove(&id);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tasks").field("live", &self.inner.live.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,8 @@
+//! Every engine runs the same suite.
+
+use taskgate::store::{Clock, Memory, Options, conformance};
+
+#[tokio::test]
+async fn memory_conforms() {
+    conformance::run(|| Memory::new(Options { max_retained: 1 << 20 }, Clock::system())).await;
+}
