@@ -1,5 +1,18 @@
-//! What `initialize` told us, by session.
+//! What `initialize` told us, by session, and what of a session must be known while its calls run.
 
+mod calls;
+mod catalog;
+mod cookies;
+mod credentials;
 mod options;
+mod patience;
+mod session;
+mod sessions;
 
+pub use calls::{Calls, InFlight, Named, Phase, Ticket};
+pub use catalog::{Catalog, Tool};
+pub use credentials::{Credentials, Fingerprints};
 pub use options::Options;
+pub use patience::{Habit, Patience};
+pub use session::{Hello, Kept, Session};
+pub use sessions::Sessions;

@@ -1,6 +1,5 @@
 //! The only place where a status changes. Total, exhaustive, without I/O.
 
-
 use super::{Failure, Note, Status, Task, Timestamp};
 
 /// Something that happened to a task.
@@ -81,8 +80,8 @@ impl Task {
 mod tests {
     use super::*;
     use crate::task::{Identity, Made, Owner, OwnerMode, Reason, TaskId};
-    use std::time::Duration;
     use proptest::prelude::*;
+    use std::time::Duration;
 
     fn task() -> Task {
         Task {

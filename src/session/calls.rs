@@ -1,0 +1,287 @@
+//! The requests of one session that are in flight, by the id they have upstream.
+//!
+//! Servers key requests by the text of their id; clients do use one twice. So a request keeps its id unless that
+//! text is taken, and answers find their way by the exchange they come on, never by an id.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::jsonrpc::Id;
+
+/// All requests of one session that are in flight.
+#[derive(Debug, Default)]
+pub struct Calls {
+    by_upstream_id: Mutex<HashMap<String, Arc<InFlight>>>,
+    changed: Notify,
+    fresh: AtomicU64,
+}
+
+/// Where a request stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Its client waits.
+    Held,
+    /// Its client has a handle.
+    Deferred,
+}
+
+/// One request in flight, as others may touch it.
+#[derive(Debug)]
+pub struct InFlight {
+    /// The id its client gave it.
+    pub client_id: Id,
+    /// The id it has upstream.
+    pub upstream_id: Id,
+    /// Whether it is a tool call: those outlive a session.
+    pub is_call: bool,
+    state: Mutex<State>,
+    wake: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    cancelled: bool,
+    /// Progress token it has upstream, as JSON text.
+    token: Option<String>,
+    /// Keys of the questions that are with the client.
+    questions: Vec<String>,
+    /// Progress that arrived on another stream.
+    progress: Vec<bytes::Bytes>,
+}
+
+/// What a client's `notifications/cancelled` names.
+#[derive(Debug)]
+pub enum Named {
+    /// One held request.
+    One(Arc<InFlight>),
+    /// Nothing held, or more than one.
+    Unclear,
+}
+
+/// Keeps a request registered; gives its place back when dropped.
+#[derive(Debug)]
+pub struct Ticket {
+    call: Arc<InFlight>,
+    calls: Option<Arc<Calls>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl InFlight {
+    fn new(client_id: Id, upstream_id: Id, is_call: bool) -> Self {
+        let state =
+            State { phase: Phase::Held, cancelled: false, token: None, questions: Vec::new(), progress: Vec::new() };
+        Self { client_id, upstream_id, is_call, state: Mutex::new(state), wake: Notify::new() }
+    }
+
+    /// Resolves when somebody has done something to the request. Cancel safe.
+    pub async fn touched(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Its client withdraws it.
+    pub fn cancel(&self) {
+        lock(&self.state).cancelled = true;
+        self.wake.notify_one();
+    }
+
+    /// Whether its client withdrew it.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        lock(&self.state).cancelled
+    }
+
+    /// Its client has a handle now.
+    pub fn defer(&self) {
+        lock(&self.state).phase = Phase::Deferred;
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        lock(&self.state).phase
+    }
+
+    /// The progress token it has upstream, as JSON text.
+    pub fn set_token(&self, token: String) {
+        lock(&self.state).token = Some(token);
+    }
+
+    /// A question of its went to the client.
+    pub fn ask(&self, question: &Id) {
+        lock(&self.state).questions.push(question.key().into_owned());
+    }
+
+    /// Whether a question is with the client.
+    #[must_use]
+    pub fn is_asking(&self) -> bool {
+        !lock(&self.state).questions.is_empty()
+    }
+
+    /// Takes back all questions; returns their keys.
+    pub fn withdraw_questions(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.state).questions)
+    }
+
+    /// Progress of its that arrived elsewhere since the last call.
+    pub fn take_progress(&self) -> Vec<bytes::Bytes> {
+        std::mem::take(&mut lock(&self.state).progress)
+    }
+}
+
+impl Calls {
+    /// Registers a request and decides which id it has upstream.
+    #[must_use]
+    pub fn enter(self: &Arc<Self>, client_id: &Id, is_call: bool) -> Ticket {
+        let mut by_id = lock(&self.by_upstream_id);
+        let mut upstream_id = client_id.clone();
+        while by_id.contains_key(&*upstream_id.key()) {
+            let n = self.fresh.fetch_add(1, Ordering::Relaxed);
+            upstream_id = Id::from_string(&format!("{}~{n}", client_id.key()));
+        }
+        let key = upstream_id.key().into_owned();
+        let call = Arc::new(InFlight::new(client_id.clone(), upstream_id, is_call));
+        by_id.insert(key, call.clone());
+        Ticket { call, calls: Some(self.clone()) }
+    }
+
+    /// The one held request with this id.
+    #[must_use]
+    pub fn named(&self, client_id: &Id) -> Named {
+        let by_id = lock(&self.by_upstream_id);
+        let mut held = by_id.values().filter(|call| call.client_id == *client_id && call.phase() == Phase::Held);
+        match (held.next(), held.next()) {
+            (Some(one), None) => Named::One(one.clone()),
+            _ => Named::Unclear,
+        }
+    }
+
+    /// Whether a tool call is under way.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        lock(&self.by_upstream_id).values().any(|call| call.is_call)
+    }
+
+    /// Resolves when no tool call is under way.
+    pub async fn idle(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if !self.is_busy() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// The client answered a question: whose it was goes on. `false` if nobody asked it.
+    pub fn answered(&self, question: &Id) -> bool {
+        let key = question.key();
+        let by_id = lock(&self.by_upstream_id);
+        by_id.values().any(|call| {
+            let mut state = lock(&call.state);
+            let Some(at) = state.questions.iter().position(|open| *open == *key) else { return false };
+            state.questions.swap_remove(at);
+            drop(state);
+            call.wake.notify_one();
+            true
+        })
+    }
+
+    /// The phase of the call whose progress has this token, as JSON text; hands the message to it.
+    pub fn progressed(&self, token: &str, message: &bytes::Bytes) -> Option<Phase> {
+        let by_id = lock(&self.by_upstream_id);
+        by_id.values().find_map(|call| {
+            let mut state = lock(&call.state);
+            if state.token.as_deref() != Some(token) {
+                return None;
+            }
+            state.progress.push(message.clone());
+            call.wake.notify_one();
+            Some(state.phase)
+        })
+    }
+
+    fn leave(&self, call: &InFlight) {
+        lock(&self.by_upstream_id).remove(&*call.upstream_id.key());
+        self.changed.notify_waiters();
+    }
+}
+
+impl Ticket {
+    /// A request of no session: it keeps its id, and nobody can name it.
+    #[must_use]
+    pub fn unregistered(client_id: &Id, is_call: bool) -> Self {
+        Self { call: Arc::new(InFlight::new(client_id.clone(), client_id.clone(), is_call)), calls: None }
+    }
+
+    /// The request.
+    #[must_use]
+    pub fn call(&self) -> &Arc<InFlight> {
+        &self.call
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(calls) = &self.calls {
+            calls.leave(&self.call);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn id(raw: &'static str) -> Id {
+        Id::from_raw(Bytes::from_static(raw.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn an_id_is_fresh_only_while_its_text_is_taken() {
+        let calls = Arc::new(Calls::default());
+        let one = calls.enter(&id("1"), true);
+        assert_eq!(one.call().upstream_id, id("1"));
+        let two = calls.enter(&id("\"1\""), true);
+        assert_ne!(two.call().upstream_id.key(), "1");
+        drop(one);
+        assert_eq!(calls.enter(&id("1"), true).call().upstream_id, id("1"));
+        drop(two);
+        assert!(!calls.is_busy());
+    }
+
+    #[test]
+    fn only_one_held_request_can_be_named() {
+        let calls = Arc::new(Calls::default());
+        let one = calls.enter(&id("1"), true);
+        assert!(matches!(calls.named(&id("1")), Named::One(_)));
+        assert!(matches!(calls.named(&id("\"1\"")), Named::Unclear));
+        let two = calls.enter(&id("1"), true);
+        assert!(matches!(calls.named(&id("1")), Named::Unclear));
+        one.call().defer();
+        assert!(matches!(calls.named(&id("1")), Named::One(found) if Arc::ptr_eq(&found, two.call())));
+    }
+
+    #[tokio::test]
+    async fn answers_and_progress_reach_the_call() {
+        let calls = Arc::new(Calls::default());
+        let ticket = calls.enter(&id("1"), true);
+        ticket.call().ask(&id("0"));
+        ticket.call().set_token("\"t\"".into());
+        assert!(ticket.call().is_asking());
+        assert!(!calls.answered(&id("7")));
+        assert!(calls.answered(&id("\"0\"")), "clients may change an id's type");
+        ticket.call().touched().await;
+        assert!(!ticket.call().is_asking());
+        assert_eq!(calls.progressed("\"x\"", &Bytes::new()), None);
+        assert_eq!(calls.progressed("\"t\"", &Bytes::from_static(b"p")), Some(Phase::Held));
+        assert_eq!(ticket.call().take_progress(), [Bytes::from_static(b"p")]);
+    }
+}

@@ -1,0 +1,68 @@
+//! The names of an upstream's tools: which of ours are taken, which calls may be repeated.
+
+use std::collections::HashMap;
+
+use crate::jsonrpc::{entries, members};
+
+/// What a tool says about itself, as far as it matters here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tool {
+    /// Declares itself idempotent or read-only: calling it twice does no more than once.
+    pub repeatable: bool,
+}
+
+/// The tools of an upstream, over all pages.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    tools: HashMap<String, Tool>,
+}
+
+impl Catalog {
+    /// Whether the upstream has a tool of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.tools.contains_key(name)
+    }
+
+    /// Whether the tool declares that calling it twice does no harm.
+    #[must_use]
+    pub fn is_repeatable(&self, name: &str) -> bool {
+        self.tools.get(name).is_some_and(|tool| tool.repeatable)
+    }
+
+    /// All names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tools.keys().map(String::as_str)
+    }
+
+    /// Adds a page, the text of a `tools/list` result; returns its `nextCursor` as JSON text, unless it is empty.
+    pub fn add_page(&mut self, result: &str) -> Option<String> {
+        let page = entries(result);
+        let tools: Vec<&serde_json::value::RawValue> =
+            page.get("tools").and_then(|tools| serde_json::from_str(tools).ok()).unwrap_or_default();
+        for tool in tools {
+            let tool = entries(tool.get());
+            let Some(Ok(name)) = tool.get("name").map(|raw| serde_json::from_str::<String>(raw)) else { continue };
+            let hints = members(tool.get("annotations").copied().unwrap_or_default()).unwrap_or_default();
+            let says = |hint: &str| hints.iter().any(|member| member.name == hint && member.value == "true");
+            self.tools.insert(name, Tool { repeatable: says("idempotentHint") || says("readOnlyHint") });
+        }
+        page.get("nextCursor").filter(|cursor| !matches!(**cursor, "null" | "\"\"")).map(|cursor| (*cursor).to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collects_pages() {
+        let mut catalog = Catalog::default();
+        let first = r#"{"tools":[{"name":"a","annotations":{"readOnlyHint":true}},{"x":1}],"nextCursor":"p2"}"#;
+        assert_eq!(catalog.add_page(first).as_deref(), Some("\"p2\""));
+        assert_eq!(catalog.add_page(r#"{"tools":[{"name":"b"}],"nextCursor":""}"#), None);
+        assert_eq!(catalog.add_page("7"), None);
+        assert!(catalog.has("a") && catalog.has("b") && !catalog.has("c"));
+        assert!(catalog.is_repeatable("a") && !catalog.is_repeatable("b"));
+    }
+}

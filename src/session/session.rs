@@ -1,0 +1,147 @@
+//! One client session, which is one upstream session.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use http::{HeaderMap, HeaderValue, header};
+
+use crate::mcp::{ClientHello, ServerHello};
+use crate::task::Fingerprint;
+
+use super::cookies::Cookies;
+use super::{Calls, Catalog, Credentials};
+
+/// What the two sides said in `initialize`.
+#[derive(Clone, Debug)]
+pub struct Hello {
+    /// The client.
+    pub client: ClientHello,
+    /// The upstream.
+    pub server: ServerHello,
+}
+
+/// One session.
+#[derive(Debug)]
+pub struct Session {
+    /// The id, as in `Mcp-Session-Id`.
+    pub id: Arc<str>,
+    /// The keyed hash of the id.
+    pub fingerprint: Fingerprint,
+    /// Whether the id is taskgate's own, unknown to the upstream.
+    pub minted: bool,
+    /// Its requests in flight.
+    pub calls: Arc<Calls>,
+    hello: OnceLock<Hello>,
+    credentials: Mutex<Credentials>,
+    cookies: Mutex<Cookies>,
+    has_cookies: AtomicBool,
+    catalog: Mutex<Option<Arc<Catalog>>>,
+    ended: AtomicBool,
+    streams: AtomicUsize,
+    pub(super) last_seen_ms: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    pub(super) fn new(id: Arc<str>, fingerprint: Fingerprint, minted: bool) -> Self {
+        Self {
+            id,
+            fingerprint,
+            minted,
+            calls: Arc::default(),
+            hello: OnceLock::new(),
+            credentials: Mutex::default(),
+            cookies: Mutex::default(),
+            has_cookies: AtomicBool::new(false),
+            catalog: Mutex::default(),
+            ended: AtomicBool::new(false),
+            streams: AtomicUsize::new(0),
+            last_seen_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// What `initialize` said; `None` for a session that began elsewhere.
+    #[must_use]
+    pub fn hello(&self) -> Option<&Hello> {
+        self.hello.get()
+    }
+
+    pub(super) fn set_hello(&self, hello: Hello) {
+        let _ = self.hello.set(hello);
+    }
+
+    /// The upstream accepted a request: its credential and cookies are the latest.
+    pub fn accepted(&self, credential: Option<&HeaderValue>, answer: &HeaderMap) {
+        lock(&self.credentials).accept(credential);
+        if answer.contains_key(header::SET_COOKIE) {
+            let mut cookies = lock(&self.cookies);
+            answer.get_all(header::SET_COOKIE).iter().for_each(|header| cookies.set(header));
+            self.has_cookies.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the upstream accepted this credential on this session before.
+    #[must_use]
+    pub fn knows(&self, credential: Option<&HeaderValue>) -> bool {
+        lock(&self.credentials).knows(credential)
+    }
+
+    /// The latest credential that the upstream accepted; the outer `None` if there was none yet.
+    #[must_use]
+    pub fn latest_credential(&self) -> Option<Option<HeaderValue>> {
+        lock(&self.credentials).latest()
+    }
+
+    /// The upstream's cookies of this session.
+    #[must_use]
+    pub fn cookie(&self) -> Option<HeaderValue> {
+        if self.has_cookies.load(Ordering::Relaxed) { lock(&self.cookies).header() } else { None }
+    }
+
+    /// The upstream's tools, as this session saw them.
+    #[must_use]
+    pub fn catalog(&self) -> Option<Arc<Catalog>> {
+        lock(&self.catalog).clone()
+    }
+
+    /// Remembers the upstream's tools, or forgets them.
+    pub fn set_catalog(&self, catalog: Option<Arc<Catalog>>) {
+        *lock(&self.catalog) = catalog;
+    }
+
+    /// Its client deleted it: from now on the id is dead.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether its client deleted it.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Keeps the session from being forgotten as idle while the guard lives.
+    #[must_use]
+    pub fn keep(self: &Arc<Self>) -> Kept {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        Kept(self.clone())
+    }
+
+    /// Whether something of it is under way.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.streams.load(Ordering::Relaxed) > 0 || self.calls.is_busy()
+    }
+}
+
+/// Keeps a session from being forgotten.
+#[derive(Debug)]
+pub struct Kept(Arc<Session>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}

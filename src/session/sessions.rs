@@ -1,0 +1,198 @@
+//! The sessions of one upstream.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dashmap::DashMap;
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::task::Fingerprint;
+
+use super::{Catalog, Fingerprints, Hello, Options, Session};
+
+/// How often idle sessions are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+/// Catalogs of callers without a session that are remembered.
+const MAX_CATALOGS: usize = 1_000;
+
+/// All sessions of one upstream, by id.
+#[derive(Debug)]
+pub struct Sessions {
+    path: Arc<str>,
+    options: Options,
+    fingerprints: Fingerprints,
+    by_id: DashMap<Arc<str>, Arc<Session>>,
+    /// Tools as callers without a session saw them, by credential.
+    catalogs: DashMap<Option<Fingerprint>, Arc<Catalog>>,
+    start: Instant,
+}
+
+impl Sessions {
+    /// No sessions yet, of the upstream at `path`.
+    #[must_use]
+    pub fn new(path: &str, options: Options, fingerprints: Fingerprints) -> Self {
+        Self {
+            path: path.into(),
+            options,
+            fingerprints,
+            by_id: DashMap::new(),
+            catalogs: DashMap::new(),
+            start: Instant::now(),
+        }
+    }
+
+    /// The session with this id, if it is known; counts as a sign of life.
+    #[must_use]
+    pub fn find(&self, id: &str) -> Option<Arc<Session>> {
+        let session = self.by_id.get(id)?.clone();
+        self.touch(&session);
+        Some(session)
+    }
+
+    /// The session with this id, which began elsewhere if it is not known here.
+    #[must_use]
+    pub fn find_or_adopt(&self, id: &str) -> Arc<Session> {
+        self.find(id).unwrap_or_else(|| self.insert(id, false))
+    }
+
+    /// A session that `initialize` opened.
+    #[must_use]
+    pub fn open(&self, id: &str, hello: Hello) -> Arc<Session> {
+        let session = self.insert(id, false);
+        session.set_hello(hello);
+        session
+    }
+
+    /// A session with an id of ours, for an upstream that gives none.
+    #[must_use]
+    pub fn mint(&self, hello: Hello) -> Arc<Session> {
+        let session = self.insert(&uuid::Uuid::new_v4().to_string(), true);
+        session.set_hello(hello);
+        session
+    }
+
+    /// Forgets a session.
+    pub fn forget(&self, id: &str) {
+        self.by_id.remove(id);
+    }
+
+    /// How many are known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Whether none is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// The tools as callers without a session but with this credential saw them.
+    #[must_use]
+    pub fn catalog_of(&self, credential: Option<Fingerprint>) -> Option<Arc<Catalog>> {
+        self.catalogs.get(&credential).map(|catalog| catalog.clone())
+    }
+
+    /// Remembers the tools that callers without a session see.
+    pub fn set_catalog_of(&self, credential: Option<Fingerprint>, catalog: Arc<Catalog>) {
+        if self.catalogs.len() >= MAX_CATALOGS {
+            self.catalogs.clear();
+        }
+        self.catalogs.insert(credential, catalog);
+    }
+
+    /// Forgets idle sessions, every few seconds, for ever. Cancel safe.
+    pub async fn sweep(&self) {
+        loop {
+            tokio::time::sleep(SWEEP_EVERY.min(self.options.idle)).await;
+            let before = self.by_id.len();
+            let now = self.now_ms();
+            let idle = u64::try_from(self.options.idle.as_millis()).unwrap_or(u64::MAX);
+            self.by_id.retain(|_, session| session.is_in_use() || last_seen(session).saturating_add(idle) > now);
+            if self.by_id.len() < before {
+                debug!(path = &*self.path, forgotten = before - self.by_id.len(), "idle sessions forgotten");
+                self.by_id.shrink_to_fit();
+            }
+        }
+    }
+
+    fn insert(&self, id: &str, minted: bool) -> Arc<Session> {
+        if self.by_id.len() >= self.options.max_sessions {
+            self.make_room();
+        }
+        let id: Arc<str> = id.into();
+        let session = Arc::new(Session::new(id.clone(), self.fingerprints.session(&self.path, &id), minted));
+        self.touch(&session);
+        self.by_id.insert(id, session.clone());
+        session
+    }
+
+    /// Forgets the longest idle hundredth, so that room is made in batches; what is in use stays.
+    fn make_room(&self) {
+        let mut idle: Vec<(u64, Arc<str>)> = self
+            .by_id
+            .iter()
+            .filter(|session| !session.is_in_use())
+            .map(|session| (last_seen(&session), session.id.clone()))
+            .collect();
+        idle.sort_unstable();
+        for (_, id) in idle.iter().take(self.options.max_sessions / 100 + 1) {
+            self.by_id.remove(id);
+        }
+    }
+
+    fn touch(&self, session: &Session) {
+        session.last_seen_ms.store(self.now_ms(), Ordering::Relaxed);
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+fn last_seen(session: &Session) -> u64 {
+    session.last_seen_ms.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jsonrpc::Id;
+
+    fn sessions(max_sessions: usize) -> Sessions {
+        let options = Options { max_sessions, idle: Duration::from_secs(60) };
+        Sessions::new("/mcp", options, Fingerprints::random())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn b97_the_longest_idle_go_first_but_never_one_with_running_work() {
+        let sessions = sessions(10);
+        let busy = sessions.find_or_adopt("busy");
+        let _ticket = busy.calls.enter(&Id::from_string("1"), true);
+        for n in 0..50 {
+            tokio::time::advance(Duration::from_millis(5)).await;
+            let _ = sessions.find_or_adopt(&format!("s{n}"));
+        }
+        assert!(sessions.len() <= 10);
+        assert!(sessions.find("busy").is_some() && sessions.find("s49").is_some() && sessions.find("s1").is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn b98_idle_sessions_are_forgotten_busy_ones_are_not() {
+        let sessions = sessions(100_000);
+        for n in 0..10_000 {
+            let _ = sessions.find_or_adopt(&format!("s{n}"));
+        }
+        let busy = sessions.find_or_adopt("busy");
+        let ticket = busy.calls.enter(&Id::from_string("1"), true);
+        let streaming = sessions.find_or_adopt("streaming").keep();
+        let _ = tokio::time::timeout(Duration::from_secs(200), sessions.sweep()).await;
+        assert_eq!(sessions.len(), 2);
+        drop((ticket, streaming));
+        let _ = tokio::time::timeout(Duration::from_secs(200), sessions.sweep()).await;
+        assert!(sessions.is_empty());
+    }
+}
