@@ -2,4 +2,5 @@
 
 mod options;
 
-pub use options::{Jobs, Options, OutputSchema, SessionEnd};
+pub use crate::dialect::OutputSchema;
+pub use options::{Jobs, Options, SessionEnd};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::dialect::OutputSchema;
 use crate::task::OwnerMode;
 
 /// `[jobs]`, `[dialect]` and the settings of `[tasks]` that are not per rule.
@@ -32,18 +33,6 @@ pub struct Jobs {
     pub wait: Duration,
     /// What happens to `outputSchema` of tools that may be deferred.
     pub output_schema: OutputSchema,
-}
-
-/// `[jobs] output_schema`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OutputSchema {
-    /// Removed.
-    #[default]
-    Drop,
-    /// Widened to the original or a handle.
-    Widen,
-    /// Left alone.
-    Keep,
 }
 
 /// `[tasks] on_session_end`.

@@ -5,11 +5,13 @@
 mod envelope;
 mod error;
 mod id;
+mod object;
 mod splice;
 
 pub use envelope::{Envelope, Kind, Message, ReadError};
 pub use error::{ErrorObject, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
 pub use id::Id;
+pub use object::Object;
 pub use splice::{Edit, Member, entries, insert_first, members, offset_in, remove, splice};
 
 use bytes::Bytes;

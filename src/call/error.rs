@@ -1,0 +1,99 @@
+//! What can go wrong with a request, and whose side it was.
+
+use std::time::Duration;
+
+use crate::task::{Failure, Reason};
+
+/// Whose side failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The request was wrong.
+    Client,
+    /// taskgate could not.
+    Gateway,
+    /// The upstream did not answer as it should.
+    Upstream,
+}
+
+/// Why a request has no answer of the upstream's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The request makes no sense.
+    #[error("{0}")]
+    InvalidRequest(String),
+    /// The method is not answered here.
+    #[error("{0}")]
+    MethodNotFound(String),
+    /// The parameters do not fit.
+    #[error("{0}")]
+    InvalidParams(String),
+    /// The session was deleted by its client.
+    #[error("this session has ended; send initialize to start a new one")]
+    SessionEnded,
+    /// The process is going down.
+    #[error("the proxy is shutting down; send the request again in a moment")]
+    ShuttingDown,
+    /// Tasks cannot be read now.
+    #[error("tasks cannot be read at the moment; try again shortly")]
+    StoreUnavailable,
+    /// Nothing was sent.
+    #[error("the upstream server cannot be reached: {0}; check that it runs, then call again")]
+    Unreachable(String),
+    /// The upstream's answer is none.
+    #[error("the upstream server gave no valid answer: {text}")]
+    Protocol {
+        /// What is wrong with it.
+        text: String,
+        /// Its HTTP status, where that says something.
+        status: Option<u16>,
+    },
+    /// The request may have been executed.
+    #[error("outcome unknown: {0}; it may have run, so check before calling again")]
+    OutcomeUnknown(String),
+    /// It ran longer than it may.
+    #[error("exceeded max runtime of {}; the upstream call was cancelled", humantime::format_duration(*.0))]
+    MaxRuntime(Duration),
+    /// The answer is larger than what is kept.
+    #[error("result too large: more than {limit} bytes; ask for less, or raise max_result")]
+    TooLarge {
+        /// The limit in bytes.
+        limit: u64,
+    },
+}
+
+impl Error {
+    /// Whose side failed.
+    #[must_use]
+    pub fn side(&self) -> Side {
+        match self {
+            Self::InvalidRequest(_) | Self::MethodNotFound(_) | Self::InvalidParams(_) | Self::SessionEnded => {
+                Side::Client
+            }
+            Self::ShuttingDown | Self::StoreUnavailable | Self::MaxRuntime(_) | Self::TooLarge { .. } => Side::Gateway,
+            Self::Unreachable(_) | Self::Protocol { .. } | Self::OutcomeUnknown(_) => Side::Upstream,
+        }
+    }
+
+    /// The word for machines; none where the code says it all.
+    #[must_use]
+    pub fn reason(&self) -> Option<Reason> {
+        Some(match self {
+            Self::InvalidRequest(_) | Self::MethodNotFound(_) | Self::InvalidParams(_) | Self::SessionEnded => {
+                return None;
+            }
+            Self::ShuttingDown => Reason::ShuttingDown,
+            Self::StoreUnavailable => Reason::StoreUnavailable,
+            Self::Unreachable(_) => Reason::UpstreamUnreachable,
+            Self::Protocol { .. } => Reason::UpstreamProtocol,
+            Self::OutcomeUnknown(_) => Reason::OutcomeUnknown,
+            Self::MaxRuntime(_) => Reason::MaxRuntime,
+            Self::TooLarge { .. } => Reason::TooLarge,
+        })
+    }
+
+    /// The same as the failure of a task.
+    #[must_use]
+    pub fn into_failure(self) -> Failure {
+        Failure::Lost { reason: self.reason().unwrap_or(Reason::OutcomeUnknown), text: self.to_string() }
+    }
+}

@@ -1,0 +1,123 @@
+//! Tasks of the extension (SEP-2663), in the form the handshake era reads both ways.
+//!
+//! Some clients declare the extension in `initialize` and then expect what the extension says, some expect core
+//! tasks, and some only read `content`: the announcement carries all that any of them needs.
+
+use crate::jsonrpc::Object;
+use crate::mcp::rfc3339;
+use crate::task::{Status, Task, Timestamp};
+
+use super::error::failure_object;
+use super::{JobNames, job};
+
+/// The result that announces a task.
+#[must_use]
+pub fn created(task: &Task, now: Timestamp, names: &JobNames) -> String {
+    let object = Object::new().string("resultType", "task");
+    fields(object, task, now).raw("content", &job::announcement(task, names)).finish()
+}
+
+/// The result of `tasks/get`; `result` is the text of a completed task's result.
+#[must_use]
+pub fn read(task: &Task, result: Option<&str>, now: Timestamp) -> String {
+    let object = fields(Object::new().string("resultType", "complete"), task, now)
+        .number("ttl", task.reported_ttl(now))
+        .number("pollInterval", task.reported_interval(now));
+    match (&task.status, result) {
+        (Status::Completed { .. }, Some(result)) => object.raw("result", result),
+        (Status::Failed { failure, .. }, _) => {
+            let error = serde_json::to_string(&failure_object(failure)).expect("an error object is plain JSON");
+            object.raw("error", &error)
+        }
+        (Status::Working { .. } | Status::Completed { .. } | Status::Cancelled { .. }, _) => object,
+    }
+    .finish()
+}
+
+/// The result of `tasks/cancel`, and of `tasks/update`: an acknowledgement and nothing else.
+#[must_use]
+pub fn acknowledged() -> &'static str {
+    r#"{"resultType":"complete"}"#
+}
+
+fn fields(object: Object, task: &Task, now: Timestamp) -> Object {
+    let status = match &task.status {
+        Status::Working { .. } => "working",
+        Status::Completed { .. } => "completed",
+        Status::Failed { .. } => "failed",
+        Status::Cancelled { .. } => "cancelled",
+    };
+    object
+        .string("taskId", &task.id.to_string())
+        .string("status", status)
+        .maybe_string("statusMessage", status_message(task).as_deref())
+        .string("createdAt", &rfc3339(task.created.0))
+        .string("lastUpdatedAt", &rfc3339(task.updated.0))
+        .number("ttlMs", task.reported_ttl(now))
+        .number("pollIntervalMs", task.reported_interval(now))
+}
+
+fn status_message(task: &Task) -> Option<String> {
+    match &task.status {
+        Status::Working { note } => note.as_ref().map(crate::task::Note::line),
+        Status::Failed { failure, .. } => Some(failure_object(failure).message),
+        Status::Completed { .. } | Status::Cancelled { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jsonrpc::ErrorObject;
+    use crate::store::conformance::sample;
+    use crate::task::{Event, Failure, Note, Reason};
+    use serde_json::{Value, json};
+
+    fn value(text: &str) -> Value {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn announces_flat_with_a_job_handle_beside() {
+        let task = sample(1, 1_764_374_400_000);
+        let names = JobNames::default();
+        let told = value(&created(&task, Timestamp(1_764_374_404_000), &names));
+        assert_eq!(told["resultType"], "task");
+        assert_eq!(told["taskId"], task.id.to_string());
+        assert_eq!(told["status"], "working");
+        assert_eq!(told["createdAt"], "2025-11-29T00:00:00.000Z");
+        assert_eq!(told["ttlMs"], 14_000);
+        assert_eq!(told["pollIntervalMs"], 800);
+        assert!(told["content"][0]["text"].as_str().unwrap().contains("get_job_result"));
+        for absent in ["result", "error", "inputRequests", "task", "isError", "structuredContent"] {
+            assert!(told.get(absent).is_none(), "{absent}");
+        }
+    }
+
+    #[test]
+    fn b53_every_end_as_the_extension_says() {
+        let task = sample(1, 1_000);
+        let now = Timestamp(2_000);
+        let note = Note { progress: "4".into(), total: Some("10".into()), message: Some("meshing".into()) };
+        let working = task.apply(Event::Progress(note), now).unwrap();
+        let told = value(&read(&working, None, now));
+        assert_eq!((&told["status"], &told["statusMessage"]), (&json!("working"), &json!("4 of 10: meshing")));
+        assert_eq!((&told["ttl"], &told["pollInterval"]), (&told["ttlMs"], &told["pollIntervalMs"]));
+
+        let done = task.apply(Event::Completed { bytes: 1, is_error: true }, now).unwrap();
+        let told = read(&done, Some(r#"{"content":[],"isError":true,"n":1.0}"#), now);
+        assert!(told.contains(r#""result":{"content":[],"isError":true,"n":1.0}"#), "{told}");
+        assert_eq!(value(&told)["status"], "completed");
+
+        let error: ErrorObject = serde_json::from_str(r#"{"code":-1,"message":"no","data":{"k":1.0}}"#).unwrap();
+        let failed = task.apply(Event::Failed(Failure::Upstream(error)), now).unwrap();
+        let told = read(&failed, None, now);
+        assert!(told.contains(r#""error":{"code":-1,"message":"no","data":{"k":1.0}}"#), "{told}");
+        assert_eq!(value(&told)["statusMessage"], "no");
+
+        let lost = Failure::Lost { reason: Reason::OutcomeUnknown, text: "outcome unknown: cut".into() };
+        let told = value(&read(&task.apply(Event::Failed(lost), now).unwrap(), None, now));
+        assert_eq!(told["error"]["data"]["reason"], "outcome_unknown");
+        assert_eq!(value(&read(&task.apply(Event::Cancelled, now).unwrap(), None, now))["status"], "cancelled");
+    }
+}
