@@ -1,5 +1,27 @@
 //! Everything that speaks HTTP to upstream servers.
+//!
+//! One small seam, so that no other room knows which client carries the calls: [`Client`] sends one request, an
+//! [`Exchange`] is one call in flight whose answer is JSON or an event stream, [`events`] opens a stream to listen to.
 
+mod body;
+mod client;
+mod connect;
+mod error;
+mod events;
+mod exchange;
 mod options;
+mod redirect;
+mod resolver;
+mod resume;
+mod sse;
+mod tls;
 
+pub use body::Body;
+pub use client::Client;
+pub use error::Error;
+pub use events::{EventStream, Opened, events};
+pub use exchange::{Arrived, Exchange, Kind, Limits};
 pub use options::Options;
+pub use resolver::Resolver;
+pub use resume::Resume;
+pub use sse::Decoder;
