@@ -1,0 +1,179 @@
+//! One caller's way to an upstream: every request made in its name carries its session, its credential and cookies.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, COOKIE};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+
+use crate::mcp::header::{LAST_EVENT_ID, SESSION_ID};
+use crate::session::{Session, Sessions};
+
+use super::{Client, Error, Options, Resume, headers};
+
+/// One upstream server, with all that is known of it.
+#[derive(Debug)]
+pub struct Upstream {
+    /// As configured.
+    pub options: Options,
+    /// Sends requests to it.
+    pub client: Client,
+    /// Its sessions.
+    pub sessions: Sessions,
+    gives_sessions: AtomicBool,
+}
+
+impl Upstream {
+    /// An upstream of which nothing is known yet.
+    ///
+    /// # Errors
+    /// If no client can be made.
+    pub fn new(options: Options, sessions: Sessions) -> Result<Self, Error> {
+        let client = Client::new(&options)?;
+        Ok(Self { options, client, sessions, gives_sessions: AtomicBool::new(false) })
+    }
+
+    /// It gave a session id.
+    pub fn gave_session(&self) {
+        self.gives_sessions.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was ever seen to give session ids.
+    #[must_use]
+    pub fn gives_sessions(&self) -> bool {
+        self.gives_sessions.load(Ordering::Relaxed)
+    }
+}
+
+/// A caller's way to its upstream.
+#[derive(Clone, Debug)]
+pub struct Leg {
+    /// The upstream.
+    pub upstream: Arc<Upstream>,
+    /// The session, if the caller named one.
+    pub session: Option<Arc<Session>>,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl Leg {
+    /// The way of a caller that came with `headers` and this path and query.
+    #[must_use]
+    pub fn new(
+        upstream: Arc<Upstream>,
+        session: Option<Arc<Session>>,
+        mut headers: HeaderMap,
+        query: Option<&str>,
+    ) -> Self {
+        headers::to_upstream(&mut headers, &upstream.options);
+        let uri = with_query(&upstream.options.url, query);
+        if let Some(session) = &session {
+            if session.minted {
+                headers.remove(SESSION_ID);
+            }
+            if let Some(cookie) = session.cookie() {
+                headers.insert(COOKIE, cookie);
+            }
+        }
+        Self { upstream, session, uri, headers }
+    }
+
+    /// Takes the session id off: `initialize` opens a session, it does not belong to one.
+    #[must_use]
+    pub fn without_session(mut self) -> Self {
+        self.headers.remove(SESSION_ID);
+        self.headers.remove(COOKIE);
+        self.session = None;
+        self
+    }
+
+    /// The caller's credential.
+    #[must_use]
+    pub fn credential(&self) -> Option<&HeaderValue> {
+        self.headers.get(&self.upstream.options.credential_header)
+    }
+
+    /// The caller's own request, as it came.
+    #[must_use]
+    pub fn request(&self, method: Method, body: Bytes) -> Request<Bytes> {
+        self.build(method, body, self.headers.clone())
+    }
+
+    /// A message in the caller's name, later: with the latest credential of its session.
+    #[must_use]
+    pub fn message(&self, body: Bytes) -> Request<Bytes> {
+        self.build(Method::POST, body, self.latest())
+    }
+
+    /// How an event stream of the caller's is taken up again.
+    #[must_use]
+    pub fn resume(&self) -> Resume {
+        let leg = self.clone();
+        Resume::new(self.uri.clone(), move || {
+            let mut headers = leg.latest();
+            headers.remove(CONTENT_TYPE);
+            headers
+        })
+    }
+
+    /// The upstream accepted a request of the caller's.
+    pub fn accepted(&self, answer: &HeaderMap) {
+        if let Some(session) = &self.session {
+            session.accepted(self.credential(), answer);
+        }
+    }
+
+    /// Headers for a request that is made later, in the caller's name.
+    fn latest(&self) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        headers.remove(LAST_EVENT_ID);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let Some(session) = &self.session else { return headers };
+        let name = &self.upstream.options.credential_header;
+        let added_by_us = self.upstream.options.headers.contains_key(name);
+        match session.latest_credential() {
+            Some(Some(credential)) if !added_by_us => drop(headers.insert(name.clone(), credential)),
+            Some(None) if !added_by_us => drop(headers.remove(name)),
+            _ => {}
+        }
+        if let Some(cookie) = session.cookie() {
+            headers.insert(COOKIE, cookie);
+        }
+        headers
+    }
+
+    fn build(&self, method: Method, body: Bytes, headers: HeaderMap) -> Request<Bytes> {
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = headers;
+        request
+    }
+}
+
+/// The upstream's address with the client's query, after its own if it has one.
+fn with_query(url: &Uri, query: Option<&str>) -> Uri {
+    let Some(query) = query else { return url.clone() };
+    let joined = match url.query() {
+        Some(own) => format!("{}?{own}&{query}", url.path()),
+        None => format!("{}?{query}", url.path()),
+    };
+    let mut parts = url.clone().into_parts();
+    parts.path_and_query = joined.parse().ok().or(parts.path_and_query);
+    Uri::from_parts(parts).unwrap_or_else(|_| url.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_joined() {
+        let plain = Uri::from_static("http://h:1/mcp");
+        let own = Uri::from_static("http://h:1/mcp?k=1");
+        assert_eq!(with_query(&plain, None), "http://h:1/mcp");
+        assert_eq!(with_query(&plain, Some("a=b")), "http://h:1/mcp?a=b");
+        assert_eq!(with_query(&own, Some("a=b")), "http://h:1/mcp?k=1&a=b");
+    }
+}
