@@ -19,10 +19,10 @@ use super::Error;
 use crate::call::BodyError;
 
 /// The bytes of an answer as they come.
-pub enum Body {
-    /// As the upstream sent them.
+pub struct Body(Inner);
+
+enum Inner {
     Plain(Incoming),
-    /// Decompressed.
     Decoded(Pin<Box<DecompressionBody<Incoming>>>),
 }
 
@@ -31,23 +31,23 @@ impl http_body::Body for Body {
     type Error = BodyError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match self.get_mut() {
-            Self::Plain(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
-            Self::Decoded(body) => body.as_mut().poll_frame(cx),
+        match &mut self.get_mut().0 {
+            Inner::Plain(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Inner::Decoded(body) => body.as_mut().poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Plain(body) => body.is_end_stream(),
-            Self::Decoded(body) => body.is_end_stream(),
+        match &self.0 {
+            Inner::Plain(body) => body.is_end_stream(),
+            Inner::Decoded(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Plain(body) => body.size_hint(),
-            Self::Decoded(body) => body.size_hint(),
+        match &self.0 {
+            Inner::Plain(body) => body.size_hint(),
+            Inner::Decoded(body) => body.size_hint(),
         }
     }
 }
@@ -55,7 +55,7 @@ impl http_body::Body for Body {
 /// Undoes the answer's content encoding and drops the headers that it makes untrue.
 pub(super) async fn decoded(mut response: Response<Incoming>) -> Result<Response<Body>, Error> {
     let Some(encoding) = response.headers().get(CONTENT_ENCODING) else {
-        return Ok(response.map(Body::Plain));
+        return Ok(response.map(plain));
     };
     let known = match encoding.as_bytes().trim_ascii().to_ascii_lowercase().as_slice() {
         b"gzip" | b"x-gzip" => "gzip",
@@ -64,7 +64,7 @@ pub(super) async fn decoded(mut response: Response<Incoming>) -> Result<Response
         b"zstd" => "zstd",
         b"identity" | b"" => {
             response.headers_mut().remove(CONTENT_ENCODING);
-            return Ok(response.map(Body::Plain));
+            return Ok(response.map(plain));
         }
         unknown => return Err(Error::encoding(unknown)),
     };
@@ -75,7 +75,11 @@ pub(super) async fn decoded(mut response: Response<Incoming>) -> Result<Response
     let mut response = decompress(response).await;
     response.headers_mut().remove(CONTENT_ENCODING);
     response.headers_mut().remove(CONTENT_LENGTH);
-    Ok(response.map(|body| Body::Decoded(Box::pin(body))))
+    Ok(response.map(|body| Body(Inner::Decoded(Box::pin(body)))))
+}
+
+fn plain(body: Incoming) -> Body {
+    Body(Inner::Plain(body))
 }
 
 /// The decoder is only to be had as a layer around a service: this one answers once.

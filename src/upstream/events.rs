@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use http_body_util::BodyExt;
 
 use super::{Body, Client, Decoder, Error, Kind};
@@ -100,15 +100,47 @@ pub(super) async fn drain(mut body: Body) {
 }
 
 /// Whether the headers announce JSON, events, or something else.
-impl Kind {
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        let value = headers.get(http::header::CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
-        let essence = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
-        match essence.as_slice() {
-            b"application/json" => Self::Json,
-            b"text/event-stream" => Self::Events,
-            other if other.starts_with(b"application/") && other.ends_with(b"+json") => Self::Json,
-            _ => Self::Other,
-        }
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+    use crate::upstream::testing::{Reply, Upstream};
+
+    fn get(upstream: &Upstream) -> Request<Bytes> {
+        Request::get(upstream.uri()).body(Bytes::new()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_listening_stream_gives_its_events_and_ends() {
+        let upstream = Upstream::new(vec![Reply::events("data: 1\n\nid: 2\n\n")]).await;
+        let response = events(&upstream.client(), get(&upstream), 100).await.unwrap();
+        let Opened::Events(mut stream) = response.into_body() else { panic!("events") };
+        assert_eq!(stream.next().await.unwrap().unwrap().data.as_deref(), Some(&b"1"[..]));
+        assert_eq!(stream.next().await.unwrap().unwrap().id.as_deref(), Some("2"));
+        assert_eq!(stream.next().await, Ok(None));
+        assert!(upstream.seen()[0].starts_with("GET /mcp") && !upstream.seen()[0].contains("content-length"));
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_breaks_says_so_after_its_last_event() {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        let upstream = Upstream::new(vec![Reply::close(format!("{head}b\r\ndata: [1]\n\n\r\n9\r\nda"))]).await;
+        let response = events(&upstream.client(), get(&upstream), 100).await.unwrap();
+        let Opened::Events(mut stream) = response.into_body() else { panic!("events") };
+        assert_eq!(stream.next().await.unwrap().unwrap().data.as_deref(), Some(&b"[1]"[..]));
+        assert!(matches!(stream.next().await, Err(Error::Broken(_))));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_returned_as_it_is() {
+        let upstream = Upstream::new(vec![Reply::sized("405 Method Not Allowed", "allow: POST\r\n", b"no")]).await;
+        let response = events(&upstream.client(), get(&upstream), 100).await.unwrap();
+        assert_eq!(
+            (response.status(), &response.headers()["allow"]),
+            (StatusCode::METHOD_NOT_ALLOWED, &"POST".parse().unwrap())
+        );
+        let Opened::Plain(body) = response.into_body() else { panic!("a plain body") };
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "no");
     }
 }

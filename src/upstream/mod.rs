@@ -16,6 +16,8 @@ mod redirect;
 mod resolver;
 mod resume;
 mod sse;
+#[cfg(test)]
+mod testing;
 mod tls;
 
 pub use body::Body;

@@ -6,10 +6,11 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use futures_util::{FutureExt, Stream, StreamExt};
 use serde::de::IgnoredAny;
 use sse_stream::{Sse, SseByteStream};
@@ -19,11 +20,11 @@ use crate::call::Event;
 
 /// Decodes one event stream: [`push`](Self::push) a chunk, take events until there are none, push the next.
 pub struct Decoder {
-    events: SseByteStream<Feed>,
+    events: Box<SseByteStream<Feed>>,
     feed: Feed,
     limit: usize,
-    /// Bytes since the last event.
-    pending: usize,
+    /// How many of the bytes read so far belong to no later event.
+    settled: usize,
     /// Whether the last byte ended a line.
     at_line_end: bool,
     finished: bool,
@@ -34,16 +35,16 @@ impl Decoder {
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let feed = Feed::default();
-        let events = SseByteStream::new(feed.clone());
-        Self { events, feed, limit, pending: 0, at_line_end: true, finished: false }
+        let events = Box::new(SseByteStream::new(feed.clone()));
+        Self { events, feed, limit, settled: 0, at_line_end: true, finished: false }
     }
 
     /// Adds what came.
     pub fn push(&mut self, chunk: Bytes) {
         let Some(last) = chunk.last() else { return };
         // Comments keep a stream alive for hours: they do not add up to an event.
-        if !(self.at_line_end && is_idle(&chunk)) {
-            self.pending += chunk.len();
+        if self.at_line_end && is_idle(&chunk) {
+            self.settled += chunk.len();
         }
         self.at_line_end = is_line_end(*last);
         self.feed.push(chunk);
@@ -68,14 +69,14 @@ impl Decoder {
         match self.events.next().now_or_never().flatten() {
             Some(Ok(event)) if self.finished => Ok(self.tail(event)),
             Some(Ok(event)) => {
-                self.pending = 0;
+                self.settled = self.feed.read();
                 self.within_limit(event.data.as_ref().map_or(0, String::len))?;
                 Ok(Some(from_sse(event)))
             }
             // Half a character at the end of a broken stream is no news.
             Some(Err(_)) if self.finished => Ok(None),
             Some(Err(_)) => Err(Error::Protocol("event stream is not UTF-8".into())),
-            None => self.within_limit(self.pending).map(|()| None),
+            None => self.within_limit(self.feed.read().saturating_sub(self.settled)).map(|()| None),
         }
     }
 
@@ -107,25 +108,56 @@ fn is_idle(chunk: &[u8]) -> bool {
         && chunk.split(|byte| is_line_end(*byte)).all(|line| matches!(line.first(), None | Some(b':')))
 }
 
-/// The decoder's other end: chunks that wait to be read.
+/// The decoder's other end: chunks that wait to be read, and how many bytes were.
 #[derive(Clone, Default)]
-struct Feed(Arc<Mutex<VecDeque<Bytes>>>);
+struct Feed(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    chunks: Mutex<VecDeque<Bytes>>,
+    read: AtomicUsize,
+}
 
 impl Feed {
     fn push(&self, chunk: Bytes) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push_back(chunk);
+        self.0.chunks.lock().unwrap_or_else(PoisonError::into_inner).push_back(chunk);
+    }
+
+    fn read(&self) -> usize {
+        self.0.read.load(Ordering::Relaxed)
     }
 }
 
 impl Stream for Feed {
-    type Item = Result<Bytes, Infallible>;
+    type Item = Result<Chunk, Infallible>;
 
     /// Never ends; nobody is woken, because [`Decoder::next`] asks again after every push.
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        match self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front() {
-            Some(chunk) => Poll::Ready(Some(Ok(chunk))),
+        match self.0.chunks.lock().unwrap_or_else(PoisonError::into_inner).pop_front() {
+            Some(bytes) => Poll::Ready(Some(Ok(Chunk { bytes, feed: self.clone() }))),
             None => Poll::Pending,
         }
+    }
+}
+
+/// A chunk that tells how far it was read: an event may end in its middle.
+struct Chunk {
+    bytes: Bytes,
+    feed: Feed,
+}
+
+impl Buf for Chunk {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        self.feed.0.read.fetch_add(count, Ordering::Relaxed);
     }
 }
 
@@ -209,11 +241,23 @@ mod tests {
             decoder.push(Bytes::from_static(b"data: 0123456789\n\n"));
             assert_eq!(decoder.next(), Ok(Some(data("0123456789"))));
         }
-        for _ in 0..10 {
+        for _ in 0..7 {
             assert_eq!(decoder.next(), Ok(None));
             decoder.push(Bytes::from_static(b"data: 01234567"));
         }
+        assert_eq!(decoder.next(), Ok(None));
+        decoder.push(Bytes::from_static(b"890"));
         assert_eq!(decoder.next(), Err(Error::TooLarge { limit: 100 }));
+    }
+
+    #[test]
+    fn the_limit_counts_from_the_last_event_within_a_chunk() {
+        let mut decoder = Decoder::new(100);
+        for (padding, outcome) in [(94, Ok(None)), (95, Err(Error::TooLarge { limit: 100 }))] {
+            decoder.push(Bytes::from(format!("\n\ndata: 1\n\ndata: {}", "x".repeat(padding))));
+            while let Ok(Some(_)) = decoder.next() {}
+            assert_eq!(decoder.next(), outcome, "{padding}");
+        }
     }
 
     #[test]
