@@ -36,6 +36,16 @@ impl Rules {
         &self.defaults
     }
 
+    /// The rules in order of precedence.
+    pub fn iter(&self) -> impl Iterator<Item = (&Selector, &Terms)> {
+        self.rules.iter().map(|(selector, terms)| (selector, &**terms))
+    }
+
+    /// The terms of calls that no rule matches.
+    pub fn defaults(&self) -> &Arc<Terms> {
+        &self.defaults
+    }
+
     /// Every terms that a call of this tool may get, whatever its arguments, in order of precedence; never empty.
     pub fn possible(&self, tool: &str) -> Vec<&Arc<Terms>> {
         let mut possible = Vec::new();
