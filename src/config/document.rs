@@ -68,11 +68,13 @@ pub(super) struct Section<'a> {
     path: String,
     at: Option<Range<usize>>,
     known: RefCell<Vec<&'static str>>,
+    refused: RefCell<Vec<&'static str>>,
 }
 
 impl<'a> Section<'a> {
     pub(super) fn root(document: &'a Document<'a>, table: &'a DeTable<'a>) -> Self {
-        Self { document, table: Some(table), path: String::new(), at: None, known: RefCell::default() }
+        let (known, refused) = (RefCell::default(), RefCell::default());
+        Self { document, table: Some(table), path: String::new(), at: None, known, refused }
     }
 
     /// The table under this key; an empty one if there is none.
@@ -89,7 +91,8 @@ impl<'a> Section<'a> {
     /// The tables of the array under this key, in order.
     pub(super) fn tables(&self, key: &'static str) -> Vec<Self> {
         let Some(value) = self.get(key) else { return Vec::new() };
-        let name = self.path_of(key).replace("[0]", "");
+        let path = self.path_of(key);
+        let name: String = path.split('[').map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect();
         let expected = || Wrong::new(format!("is {}", kind(value))).expected("an array of tables");
         let Some(array) = value.get_ref().as_array() else {
             self.problem(key, expected().hint(format!("write [[{name}]] instead of [{name}]")));
@@ -113,7 +116,8 @@ impl<'a> Section<'a> {
     }
 
     fn child(&self, path: String, table: Option<&'a DeTable<'a>>, at: Option<Range<usize>>) -> Self {
-        Self { document: self.document, table, path, at, known: RefCell::default() }
+        let (known, refused) = (RefCell::default(), RefCell::default());
+        Self { document: self.document, table, path, at, known, refused }
     }
 
     /// The value under this key, read; none if it is absent or wrong.
@@ -188,6 +192,7 @@ impl<'a> Section<'a> {
 
     /// Refuses keys, if they are written, for one reason.
     pub(super) fn refuse(&self, keys: &[&'static str], wrong: &Wrong) {
+        self.refused.borrow_mut().extend(keys);
         for key in keys.iter().copied().filter(|key| self.has(key)) {
             self.problem(key, wrong.clone());
         }
@@ -200,15 +205,16 @@ impl<'a> Section<'a> {
 
     /// Notes every key that nobody has asked for.
     pub(super) fn done(self) {
-        let known = self.known.borrow();
+        let (known, refused) = (self.known.borrow(), self.refused.borrow());
+        let usable: Vec<&str> = known.iter().copied().filter(|key| !refused.contains(key)).collect();
         for (key, value) in self.table.into_iter().flatten() {
             let name = key.get_ref().as_ref();
             if known.contains(&name) {
                 continue;
             }
-            let wrong = match nearest(name, known.iter().copied()) {
+            let wrong = match nearest(name, usable.iter().copied()) {
                 Some(near) => Wrong::new("unknown key").hint(format!("did you mean `{near}`?")),
-                None => Wrong::new("unknown key").expected(format!("one of {}", known.join(", "))),
+                None => Wrong::new("unknown key").expected(format!("one of {}", usable.join(", "))),
             };
             let at = if key.span().is_empty() { value.span() } else { key.span() };
             self.document.note(self.path_of(name), Some(at), wrong);

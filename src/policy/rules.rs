@@ -146,6 +146,32 @@ mod tests {
     }
 
     #[test]
+    fn no_arithmetic_on_arguments_panics() {
+        let conditions = [
+            "args.a / args.b > 0",
+            "args.a % args.b > 0",
+            "-args.a > 0",
+            "args.a - args.b > 0",
+            "args.a * args.b > 0",
+            "int(args.a) > 0",
+            "uint(args.a) > 0u",
+            "string(args.a) == ''",
+            "[1][args.a] > 0",
+            "args.c[args.a] > 0",
+            "args.c.matches(args.c)",
+        ];
+        let numbers =
+            ["-9223372036854775808", "9223372036854775807", "-1", "0", "1e300", "-1e400", "0.5", "[]", "null"];
+        for condition in conditions {
+            let rules = rules(&[("*", Some(condition))]);
+            for (a, b) in numbers.iter().flat_map(|a| numbers.iter().map(move |b| (a, b))) {
+                let arguments = format!(r#"{{"a": {a}, "b": {b}, "c": "(\u00e9["}}"#);
+                assert!(chosen(&rules, "x", Some(&arguments)) <= 1);
+            }
+        }
+    }
+
+    #[test]
     fn what_is_possible_ends_with_the_first_rule_without_condition() {
         let rules = rules(&[("a*", Some("args.n > 1")), ("b", None), ("ab", None), ("a*", Some("args.m > 1"))]);
         let possible = |tool| rules.possible(tool).iter().map(|terms| terms.threshold.as_secs()).collect::<Vec<_>>();

@@ -88,6 +88,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("[jobs]\nresult_tool = \"a b\"", "jobs.result_tool", "letters"),
     ("[jobs]\nresult_tool = \"list_jobs\"", "jobs.result_tool", "two job tools"),
     ("[auth]\nkeys = []", "auth", "not in this version"),
+    ("[tasks]\ncoalese = true", "tasks.coalese", "one of mode, threshold"),
     ("[taks]", "taks", "did you mean `tasks`?"),
     ("[upstream.more]", "upstream[0].more", "unknown key"),
     ("bridge = \"off\"", "upstream[0].bridge", "not in this version"),
