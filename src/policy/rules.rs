@@ -36,6 +36,16 @@ impl Rules {
         &self.defaults
     }
 
+    /// The rules in order of precedence.
+    pub fn iter(&self) -> impl Iterator<Item = (&Selector, &Terms)> {
+        self.rules.iter().map(|(selector, terms)| (selector, &**terms))
+    }
+
+    /// The terms of calls that no rule matches.
+    pub fn defaults(&self) -> &Arc<Terms> {
+        &self.defaults
+    }
+
     /// Every terms that a call of this tool may get, whatever its arguments, in order of precedence; never empty.
     pub fn possible(&self, tool: &str) -> Vec<&Arc<Terms>> {
         let mut possible = Vec::new();
@@ -132,6 +142,32 @@ mod tests {
             let rules = rules(&[("mesh", Some(condition))]);
             assert_eq!(chosen(&rules, "mesh", arguments), u64::from(holds), "{condition} on {arguments:?}");
             assert_eq!(chosen(&rules, "other", arguments), 0);
+        }
+    }
+
+    #[test]
+    fn no_arithmetic_on_arguments_panics() {
+        let conditions = [
+            "args.a / args.b > 0",
+            "args.a % args.b > 0",
+            "-args.a > 0",
+            "args.a - args.b > 0",
+            "args.a * args.b > 0",
+            "int(args.a) > 0",
+            "uint(args.a) > 0u",
+            "string(args.a) == ''",
+            "[1][args.a] > 0",
+            "args.c[args.a] > 0",
+            "args.c.matches(args.c)",
+        ];
+        let numbers =
+            ["-9223372036854775808", "9223372036854775807", "-1", "0", "1e300", "-1e400", "0.5", "[]", "null"];
+        for condition in conditions {
+            let rules = rules(&[("*", Some(condition))]);
+            for (a, b) in numbers.iter().flat_map(|a| numbers.iter().map(move |b| (a, b))) {
+                let arguments = format!(r#"{{"a": {a}, "b": {b}, "c": "(\u00e9["}}"#);
+                assert!(chosen(&rules, "x", Some(&arguments)) <= 1);
+            }
         }
     }
 

@@ -21,6 +21,14 @@ pub struct Selector {
     globs: GlobSet,
     every_tool: bool,
     condition: Option<Program>,
+    written: String,
+}
+
+/// As it was written: `run_*, mesh when args.n > 1000`.
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written)
+    }
 }
 
 /// Why a selector could not be made.
@@ -67,6 +75,10 @@ impl Selector {
     pub fn new(globs: &[impl AsRef<str>], condition: Option<&str>) -> Result<Self, Vec<SelectorError>> {
         let mut errors = Vec::new();
         let set = glob_set(globs, &mut errors);
+        let mut written = globs.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+        if let Some(source) = condition {
+            written = format!("{written} when {}", source.trim());
+        }
         let condition = condition.and_then(|source| match compile(source) {
             Ok(program) => Some(program),
             Err(found) => {
@@ -78,7 +90,7 @@ impl Selector {
             return Err(errors);
         }
         let every_tool = globs.iter().any(|glob| matches!(glob.as_ref(), "*" | "**"));
-        Ok(Self { globs: set, every_tool, condition })
+        Ok(Self { globs: set, every_tool, condition, written })
     }
 
     /// Whether the name alone fits.
@@ -221,6 +233,12 @@ mod tests {
         assert!(total("**", None));
         assert!(!total("*", Some("true")));
         assert!(!total("?*", None));
+    }
+
+    #[test]
+    fn it_reads_as_it_was_written() {
+        assert_eq!(Selector::new(&["a", "b*"], None).unwrap().to_string(), "a, b*");
+        assert_eq!(Selector::new(&["a"], Some("args.n > 1")).unwrap().to_string(), "a when args.n > 1");
     }
 
     #[test]
