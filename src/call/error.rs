@@ -3,17 +3,7 @@
 use std::time::Duration;
 
 use crate::task::{Failure, Reason};
-
-/// Whose side failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The request was wrong.
-    Client,
-    /// taskgate could not.
-    Gateway,
-    /// The upstream did not answer as it should.
-    Upstream,
-}
+use crate::telemetry::metrics::Side;
 
 /// Why a request has no answer of the upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

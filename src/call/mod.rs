@@ -3,5 +3,6 @@
 mod answer;
 mod error;
 
+pub use crate::telemetry::metrics::Side;
 pub use answer::{Answer, Body, BodyError, Event, Outgoing, PassBody, Step};
-pub use error::{Error, Side};
+pub use error::Error;

@@ -47,8 +47,8 @@ struct State {
     cancelled: bool,
     /// Progress token it has upstream, as JSON text.
     token: Option<String>,
-    /// Keys of the questions that are with the client.
-    questions: Vec<String>,
+    /// The questions that are with the client, and their methods.
+    questions: Vec<(Id, String)>,
     /// Progress that arrived on another stream.
     progress: Vec<bytes::Bytes>,
 }
@@ -114,8 +114,8 @@ impl InFlight {
     }
 
     /// A question of its went to the client.
-    pub fn ask(&self, question: &Id) {
-        lock(&self.state).questions.push(question.key().into_owned());
+    pub fn ask(&self, question: &Id, method: &str) {
+        lock(&self.state).questions.push((question.clone(), method.to_owned()));
     }
 
     /// Whether a question is with the client.
@@ -124,8 +124,8 @@ impl InFlight {
         !lock(&self.state).questions.is_empty()
     }
 
-    /// Takes back all questions; returns their keys.
-    pub fn withdraw_questions(&self) -> Vec<String> {
+    /// Takes back all questions; returns their ids and methods.
+    pub fn withdraw_questions(&self) -> Vec<(Id, String)> {
         std::mem::take(&mut lock(&self.state).questions)
     }
 
@@ -185,7 +185,7 @@ impl Calls {
         let by_id = lock(&self.by_upstream_id);
         by_id.values().any(|call| {
             let mut state = lock(&call.state);
-            let Some(at) = state.questions.iter().position(|open| *open == *key) else { return false };
+            let Some(at) = state.questions.iter().position(|(open, _)| open.key() == key) else { return false };
             state.questions.swap_remove(at);
             drop(state);
             call.wake.notify_one();
@@ -273,7 +273,7 @@ mod tests {
     async fn answers_and_progress_reach_the_call() {
         let calls = Arc::new(Calls::default());
         let ticket = calls.enter(&id("1"), true);
-        ticket.call().ask(&id("0"));
+        ticket.call().ask(&id("0"), "roots/list");
         ticket.call().set_token("\"t\"".into());
         assert!(ticket.call().is_asking());
         assert!(!calls.answered(&id("7")));

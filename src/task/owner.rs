@@ -19,7 +19,7 @@ pub enum OwnerMode {
 pub struct Fingerprint(pub [u8; 16]);
 
 /// Who asks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// The credential it brought.
     pub credential: Option<Fingerprint>,

@@ -1,6 +1,6 @@
 //! What has become of a task: a status carries its data.
 
-use crate::jsonrpc::ErrorObject;
+use crate::jsonrpc::{ErrorObject, entries};
 
 use super::Timestamp;
 
@@ -123,6 +123,18 @@ impl Status {
 }
 
 impl Note {
+    /// Reads the parameters of a progress notification; `None` if they tell nothing.
+    #[must_use]
+    pub fn read(params: Option<&str>) -> Option<Self> {
+        let params = entries(params?);
+        let number = |name: &str| {
+            let text = params.get(name).copied()?;
+            text.starts_with(|first: char| first.is_ascii_digit() || first == '-').then(|| text.to_owned())
+        };
+        let message = params.get("message").and_then(|text| serde_json::from_str::<String>(text).ok());
+        Some(Self { progress: number("progress")?, total: number("total"), message })
+    }
+
     /// One line for people: "40 of 100: meshing".
     #[must_use]
     pub fn line(&self) -> String {

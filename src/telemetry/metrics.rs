@@ -51,7 +51,7 @@ const METHODS: [&str; 29] = [
     "other",
 ];
 const DIALECTS: [&str; 4] = ["job", "ext", "core", "none"];
-const OUTCOMES: [&str; 4] = ["completed", "failed", "cancelled", "lost"];
+const OUTCOMES: [&str; 5] = ["completed", "tool_error", "error", "cancelled", "lost"];
 
 /// The name under which a JSON-RPC method is counted: itself if it is a known one, else `"other"`. `"GET"`,
 /// `"DELETE"`, `"response"` and `"batch"` stand for requests that have no method.

@@ -71,6 +71,12 @@ impl Client {
     }
 }
 
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client(..)")
+    }
+}
+
 /// What frames the request is decided here alone.
 fn own_headers(headers: &mut HeaderMap) {
     headers.remove(HOST);

@@ -1,10 +1,10 @@
 //! One caller's way to an upstream: every request made in its name carries its session, its credential and cookies.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, COOKIE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
 use crate::mcp::header::{LAST_EVENT_ID, SESSION_ID};
@@ -21,7 +21,8 @@ pub struct Upstream {
     pub client: Client,
     /// Its sessions.
     pub sessions: Sessions,
-    gives_sessions: AtomicBool,
+    /// 0: no `initialize` was answered yet; 1: without a session id; 2: with one.
+    gives_sessions: AtomicU8,
 }
 
 impl Upstream {
@@ -31,18 +32,21 @@ impl Upstream {
     /// If no client can be made.
     pub fn new(options: Options, sessions: Sessions) -> Result<Self, Error> {
         let client = Client::new(&options)?;
-        Ok(Self { options, client, sessions, gives_sessions: AtomicBool::new(false) })
+        Ok(Self { options, client, sessions, gives_sessions: AtomicU8::new(0) })
     }
 
-    /// It gave a session id.
-    pub fn gave_session(&self) {
-        self.gives_sessions.store(true, Ordering::Relaxed);
+    /// It answered `initialize`, with or without a session id.
+    pub fn answered_hello(&self, session: Option<&str>) {
+        self.gives_sessions.fetch_max(if session.is_some() { 2 } else { 1 }, Ordering::Relaxed);
     }
 
-    /// Whether it was ever seen to give session ids.
+    /// Whether it gives session ids; `None` before it was seen to answer `initialize`.
     #[must_use]
-    pub fn gives_sessions(&self) -> bool {
-        self.gives_sessions.load(Ordering::Relaxed)
+    pub fn gives_sessions(&self) -> Option<bool> {
+        match self.gives_sessions.load(Ordering::Relaxed) {
+            0 => None,
+            seen => Some(seen > 1),
+        }
     }
 }
 
@@ -55,6 +59,7 @@ pub struct Leg {
     pub session: Option<Arc<Session>>,
     uri: Uri,
     headers: HeaderMap,
+    credential: Option<HeaderValue>,
 }
 
 impl Leg {
@@ -66,6 +71,7 @@ impl Leg {
         mut headers: HeaderMap,
         query: Option<&str>,
     ) -> Self {
+        let credential = headers.get(&upstream.options.credential_header).cloned();
         headers::to_upstream(&mut headers, &upstream.options);
         let uri = with_query(&upstream.options.url, query);
         if let Some(session) = &session {
@@ -76,7 +82,7 @@ impl Leg {
                 headers.insert(COOKIE, cookie);
             }
         }
-        Self { upstream, session, uri, headers }
+        Self { upstream, session, uri, headers, credential }
     }
 
     /// Takes the session id off: `initialize` opens a session, it does not belong to one.
@@ -88,10 +94,19 @@ impl Leg {
         self
     }
 
-    /// The caller's credential.
+    /// Goes to another path on the upstream's server.
+    #[must_use]
+    pub fn at_path(mut self, path_and_query: &str) -> Self {
+        let mut parts = self.uri.clone().into_parts();
+        parts.path_and_query = path_and_query.parse().ok().or(parts.path_and_query);
+        self.uri = Uri::from_parts(parts).unwrap_or(self.uri);
+        self
+    }
+
+    /// The caller's credential, as it brought it.
     #[must_use]
     pub fn credential(&self) -> Option<&HeaderValue> {
-        self.headers.get(&self.upstream.options.credential_header)
+        self.credential.as_ref()
     }
 
     /// The caller's own request, as it came.
@@ -130,11 +145,12 @@ impl Leg {
         headers.remove(LAST_EVENT_ID);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let Some(session) = &self.session else { return headers };
-        let name = &self.upstream.options.credential_header;
-        let added_by_us = self.upstream.options.headers.contains_key(name);
+        let options = &self.upstream.options;
+        let name = &options.credential_header;
+        let ours = options.headers.contains_key(name) || (*name == AUTHORIZATION && !options.forward_authorization);
         match session.latest_credential() {
-            Some(Some(credential)) if !added_by_us => drop(headers.insert(name.clone(), credential)),
-            Some(None) if !added_by_us => drop(headers.remove(name)),
+            Some(Some(credential)) if !ours => drop(headers.insert(name.clone(), credential)),
+            Some(None) if !ours => drop(headers.remove(name)),
             _ => {}
         }
         if let Some(cookie) = session.cookie() {

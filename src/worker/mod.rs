@@ -1,5 +1,66 @@
-//! The side road: follows calls in flight, whoever waits for them.
+//! The side road: follows every call in flight, whoever waits for it.
+//!
+//! A call is one task of the runtime from its first byte to its end. While its client waits it is *held*; once the
+//! record of a task is committed it is *deferred* and goes on alone. The exchange with the upstream is the same
+//! throughout: it is never restarted.
 
+mod answer;
+mod assignment;
+mod cancel;
+mod deferred;
+mod held;
+mod limits;
 mod options;
+mod questions;
+mod timer;
+mod upcall;
 
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::call::Step;
+use crate::session::Patience;
+use crate::shutdown::Work;
+use crate::store::Tasks;
+use crate::telemetry::metrics::Metrics;
+
+pub use answer::{failed, refused};
+pub use assignment::{Assignment, Deferral, Listener, Tally};
+pub use cancel::cancel_upstream;
+pub use limits::Limits;
 pub use options::Options;
+pub use questions::refusal;
+
+/// Bodies up to this many bytes are read to their end before it is decided who won the race.
+pub const INLINE: usize = 256 * 1024;
+
+/// How many steps may wait for a slow client before its call waits for it.
+const STEPS: usize = 16;
+
+/// Shared handle to whoever follows calls.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    /// All tasks.
+    pub tasks: Tasks,
+    /// All background work.
+    pub work: Work,
+    /// How many tasks may run.
+    pub limits: Arc<Limits>,
+    /// How long clients wait.
+    pub patience: Arc<Patience>,
+    /// Counts.
+    pub metrics: Metrics,
+}
+
+impl Worker {
+    /// Sends the request of `assignment` upstream and follows it to its end, whether or not anybody listens to the
+    /// steps that are returned.
+    #[must_use]
+    pub fn start(&self, assignment: Assignment) -> mpsc::Receiver<Step> {
+        let (steps, receiver) = mpsc::channel(STEPS);
+        let follow = held::Held::new(self.clone(), assignment, steps).run();
+        drop(self.work.spawn(follow));
+        receiver
+    }
+}

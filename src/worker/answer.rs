@@ -1,0 +1,173 @@
+//! What an upstream answered, whatever it is, as an answer with the caller's id.
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body_util::{BodyExt, Full};
+
+use crate::call::{Answer, Body, Error, PassBody, Side};
+use crate::dialect::error_object;
+use crate::jsonrpc::{Envelope, Id, Kind as MessageKind, error_response};
+use crate::upstream::{self, Kind};
+
+/// How much of an upstream's body is repeated in an error.
+const QUOTED: usize = 200;
+
+/// The response in a complete body.
+pub(super) fn response(status: StatusCode, kind: Kind, body: Bytes) -> Result<Envelope, Error> {
+    let wrong = |what: &str, body: &Bytes| {
+        let said = quoted(body);
+        let text = if said.is_empty() {
+            format!("HTTP {} {what}", status.as_u16())
+        } else {
+            format!("HTTP {} {what}: {said}", status.as_u16())
+        };
+        Error::Protocol { text, status: Some(status.as_u16()) }
+    };
+    if body.is_empty() {
+        return Err(wrong("without a body", &body));
+    }
+    if kind == Kind::Other && status.is_success() {
+        return Err(wrong("with a body that is neither JSON nor an event stream", &body));
+    }
+    match Envelope::read(body.clone()) {
+        Ok(envelope) if envelope.kind() == MessageKind::Response => Ok(envelope),
+        _ => Err(wrong("with a body that is no JSON-RPC response", &body)),
+    }
+}
+
+/// The answer that a complete body of an upstream becomes.
+pub(super) fn whole(
+    status: StatusCode,
+    headers: HeaderMap,
+    body: (Kind, Bytes),
+    id: &Id,
+    in_session: bool,
+) -> (Answer, Side) {
+    let (kind, body) = body;
+    match response(status, kind, body.clone()) {
+        Ok(envelope) => {
+            let side = if status.is_success() { Side::None } else { Side::Upstream };
+            (Answer { status, headers, body: Body::Message(envelope.with_id(id)) }, side)
+        }
+        // What an authorisation server says is not ours to rephrase.
+        Err(_) if status == StatusCode::UNAUTHORIZED => {
+            (Answer { status, headers, body: Body::Pass(pass(body)) }, Side::Client)
+        }
+        Err(error) if status.is_client_error() => {
+            let message = error_response(Some(id), &error_object(&error));
+            (Answer { status, headers, body: Body::Message(message) }, Side::Upstream)
+        }
+        Err(error) => {
+            let mut answer = failed(&error, id, in_session);
+            answer.headers = headers;
+            (answer, side(&error))
+        }
+    }
+}
+
+/// The answer that says an error.
+#[must_use]
+pub fn failed(error: &Error, id: &Id, in_session: bool) -> Answer {
+    Answer::message(http_status(error, in_session), error_response(Some(id), &error_object(error)))
+}
+
+/// The answer that says an error to a request whose id is not known.
+#[must_use]
+pub fn refused(status: StatusCode, error: &Error) -> Answer {
+    Answer::message(status, error_response(None, &error_object(error)))
+}
+
+/// Whose side failed, for the counters.
+pub(super) fn side(error: &Error) -> Side {
+    error.side()
+}
+
+/// The HTTP status of an error: 200 once a session stands, since clients drop a session on many others.
+fn http_status(error: &Error, in_session: bool) -> StatusCode {
+    match error {
+        Error::SessionEnded => StatusCode::NOT_FOUND,
+        Error::InvalidRequest(_) => StatusCode::BAD_REQUEST,
+        Error::ShuttingDown | Error::StoreUnavailable if !in_session => StatusCode::SERVICE_UNAVAILABLE,
+        Error::Unreachable(_) | Error::Protocol { .. } if !in_session => StatusCode::BAD_GATEWAY,
+        Error::MethodNotFound(_)
+        | Error::InvalidParams(_)
+        | Error::ShuttingDown
+        | Error::StoreUnavailable
+        | Error::Unreachable(_)
+        | Error::Protocol { .. }
+        | Error::OutcomeUnknown(_)
+        | Error::MaxRuntime(_)
+        | Error::TooLarge { .. } => StatusCode::OK,
+    }
+}
+
+/// The event that carries nothing but a message keeps its headers; a body that passes needs its type.
+pub(super) fn streamed(status: StatusCode, mut headers: HeaderMap, body: PassBody) -> Answer {
+    headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
+    Answer { status, headers, body: Body::Pass(body) }
+}
+
+/// What an error of the upstream room means for the caller.
+pub(super) fn from_upstream(error: upstream::Error) -> Error {
+    match error {
+        upstream::Error::Setup(text) | upstream::Error::Unreachable(text) => Error::Unreachable(text),
+        upstream::Error::Broken(text) => Error::OutcomeUnknown(format!("the connection broke ({text})")),
+        upstream::Error::Cut => Error::OutcomeUnknown("the event stream ended without an answer".into()),
+        upstream::Error::Encoding(name) => {
+            Error::Protocol { text: format!("unknown content encoding {name}"), status: None }
+        }
+        upstream::Error::Protocol(text) => Error::Protocol { text, status: None },
+        upstream::Error::TooLarge { limit } => Error::TooLarge { limit: limit as u64 },
+    }
+}
+
+fn pass(body: Bytes) -> PassBody {
+    PassBody::new(Full::new(body).map_err(|never| match never {}))
+}
+
+/// The beginning of a body, on one line.
+fn quoted(body: &Bytes) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(QUOTED * 4)]);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").chars().take(QUOTED).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(status: u16, kind: Kind, body: &'static str, in_session: bool) -> (u16, String) {
+        let id = Id::from_raw(Bytes::from_static(b"7")).unwrap();
+        let status = StatusCode::from_u16(status).unwrap();
+        let body = (kind, Bytes::from_static(body.as_bytes()));
+        let (answer, _) = whole(status, HeaderMap::new(), body, &id, in_session);
+        let text = match answer.body {
+            Body::Message(message) => String::from_utf8(message.to_vec()).unwrap(),
+            other => format!("{other:?}"),
+        };
+        (answer.status.as_u16(), text)
+    }
+
+    #[test]
+    fn b79_everything_becomes_an_answer_with_the_callers_id() {
+        for (status, kind, body, in_session, expected, part) in [
+            (200, Kind::Json, r#"{"id":7,"result":{}}"#, true, 200, r#"{"id":7,"result":{}}"#),
+            (200, Kind::Json, r#"{"id":"x","result":{}}"#, true, 200, r#"{"id":7,"result":{}}"#),
+            (400, Kind::Json, r#"{"id":null,"error":{"code":1}}"#, true, 400, r#"{"id":7,"error":{"code":1}}"#),
+            (502, Kind::Other, "<html>bad</html>", true, 200, "upstream_protocol"),
+            (502, Kind::Other, "<html>bad</html>", false, 502, "\"status\":502"),
+            (200, Kind::Other, "<html>", true, 200, "neither JSON"),
+            (200, Kind::Json, r#"{"id":7,"resu"#, true, 200, "no JSON-RPC response"),
+            (200, Kind::Json, r#"{"hello":1}"#, true, 200, "no JSON-RPC response"),
+            (204, Kind::Other, "", true, 200, "without a body"),
+            (400, Kind::Other, "no session", true, 400, "no session"),
+            (429, Kind::Other, "slow down", true, 429, "slow down"),
+        ] {
+            let (got, text) = judged(status, kind, body, in_session);
+            assert_eq!(got, expected, "{status} {body}");
+            assert!(text.contains(part) && text.contains("\"id\":7"), "{status} {body}: {text}");
+        }
+        assert!(judged(401, Kind::Other, "who?", true).1.starts_with("Pass"));
+    }
+}

@@ -1,0 +1,101 @@
+//! Everything a call needs to live on its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::dialect::{Dialect, JobNames};
+use crate::policy::Plan;
+use crate::session::{Habit, Ticket};
+use crate::task::Owner;
+use crate::telemetry::metrics::{Metrics, Side};
+use crate::upstream::Leg;
+
+/// One request with an id, on its way to its upstream.
+#[derive(Debug)]
+pub struct Assignment {
+    /// The way there.
+    pub leg: Leg,
+    /// What is sent.
+    pub request: Request<Bytes>,
+    /// Its place among the session's requests.
+    pub ticket: Ticket,
+    /// When the last byte of the client's request had come.
+    pub received: Instant,
+    /// How long it may take; `None` for ever.
+    pub max_runtime: Option<Duration>,
+    /// Larger JSON bodies than this many bytes pass without being looked into.
+    pub inline: usize,
+    /// Largest answer that is buffered, in bytes.
+    pub max_result: u64,
+    /// Told the headers of the answer, as the upstream sent them.
+    pub head: Option<oneshot::Sender<HeaderMap>>,
+    /// Whether it may be sent once more after its connection broke.
+    pub repeatable: bool,
+    /// Whether an upstream's event ids stay with taskgate, which then resumes the stream itself.
+    pub keeps_event_ids: bool,
+    /// Progress token that taskgate added, as JSON text.
+    pub own_token: Option<String>,
+    /// Who listens.
+    pub listener: Listener,
+    /// How it may be deferred; `None` if never.
+    pub deferral: Option<Deferral>,
+    /// For the counters.
+    pub tally: Tally,
+}
+
+/// What is known of the client that waits.
+#[derive(Debug)]
+pub struct Listener {
+    /// Whether it can be asked something on the way: it reads event streams.
+    pub takes_events: bool,
+    /// Whom it is like in how long it waits.
+    pub habit: Habit,
+    /// Whether a session stood when it asked: errors have HTTP status 200 then.
+    pub in_session: bool,
+}
+
+/// How and as what a call is deferred.
+#[derive(Debug)]
+pub struct Deferral {
+    /// When.
+    pub plan: Plan,
+    /// The shape of the handle.
+    pub dialect: Dialect,
+    /// What the job tools are called for this client.
+    pub names: Arc<JobNames>,
+    /// Whose the task will be.
+    pub owner: Owner,
+    /// Name of the tool.
+    pub tool: Arc<str>,
+    /// How long its call is waited for, and each first read of the job.
+    pub threshold: Duration,
+    /// How long the outcome is kept.
+    pub retention: Duration,
+    /// The longest interval told to pollers.
+    pub poll_interval: Duration,
+}
+
+/// Counts one request once, when its answer is known.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Where it is counted.
+    pub metrics: Metrics,
+    /// Its method.
+    pub method: &'static str,
+    /// The dialect it is answered in.
+    pub dialect: &'static str,
+    /// When it had come.
+    pub received: Instant,
+}
+
+impl Tally {
+    /// It was answered; `side` failed if any.
+    pub fn done(&self, side: Side) {
+        self.metrics.request(self.method, self.dialect, side, self.received.elapsed());
+    }
+}

@@ -1,0 +1,39 @@
+//! Tells an upstream that a call is no longer wanted.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tracing::debug;
+
+use crate::jsonrpc::{Object, notification};
+use crate::mcp::method;
+use crate::session::InFlight;
+use crate::shutdown::Work;
+use crate::upstream::Leg;
+
+/// How long the exchange stays open so that the server sees the notification before the connection goes.
+const GRACE: Duration = Duration::from_millis(500);
+/// How long a busy server may take to read the notification.
+const DELIVERY: Duration = Duration::from_secs(60);
+
+/// Sends `notifications/cancelled` on the call's session, past everything that waits, and returns when it was
+/// accepted or after half a second; it is delivered in any case. The caller closes the exchange then.
+pub async fn cancel_upstream(work: &Work, leg: &Leg, call: &InFlight, reason: &str) {
+    let params = Object::new().raw("requestId", call.upstream_id.raw()).string("reason", reason).finish();
+    let sent = deliver(work, leg, notification(method::CANCELLED, &params));
+    let _ = tokio::time::timeout(GRACE, sent).await;
+}
+
+/// Posts a message upstream in a task of its own, with the latest credential.
+pub(super) fn deliver(work: &Work, leg: &Leg, message: Bytes) -> impl Future<Output = ()> + use<> {
+    let (client, request) = (leg.upstream.client.clone(), leg.message(message));
+    let sent = work.spawn(async move {
+        match tokio::time::timeout(DELIVERY, client.send(request)).await {
+            Ok(Ok(answer)) if answer.status().is_success() => {}
+            Ok(Ok(answer)) => debug!(status = answer.status().as_u16(), "the upstream refused a message"),
+            Ok(Err(error)) => debug!(%error, "a message did not reach the upstream"),
+            Err(_) => debug!("the upstream did not take a message in time"),
+        }
+    });
+    async move { drop(sent.await) }
+}

@@ -1,0 +1,387 @@
+//! A call whose client waits: the race between the answer and the threshold, decided in one place.
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::call::{Answer, Body, Error, Event, Side, Step};
+use crate::dialect::{Dialect, ext, job};
+use crate::jsonrpc::{Envelope, Id, Kind as MessageKind, result_response};
+use crate::mcp::{Params, method};
+use crate::policy::Plan;
+use crate::task::{Made, Note, Status, Task, TaskId};
+use crate::telemetry::metrics::Counted;
+use crate::upstream::{Arrived, Kind, Limits, headers};
+
+use super::answer::{failed, from_upstream, streamed, whole};
+use super::deferred::Deferred;
+use super::limits::Permit;
+use super::timer::Timer;
+use super::upcall::{Came, Upcall};
+use super::{Assignment, Worker, cancel, cancel_upstream, questions};
+
+/// A call in flight whose client waits.
+pub(super) struct Held {
+    pub(super) worker: Worker,
+    pub(super) assignment: Assignment,
+    pub(super) upcall: Upcall,
+    pub(super) runtime: Timer,
+    pub(super) note: Option<Note>,
+    steps: mpsc::Sender<Step>,
+    threshold: Timer,
+    client_left: bool,
+    again: Option<Request<Bytes>>,
+    _counted: Counted,
+}
+
+/// How waiting ended.
+enum End {
+    /// There is an answer; `side` failed if any.
+    Answered(Answer, Side),
+    /// A task was made of it.
+    Deferred(Box<Task>, Permit),
+    /// Its client withdrew it.
+    Withdrawn,
+    /// It had to be stopped here.
+    Stopped(Error),
+}
+
+impl Held {
+    pub(super) fn new(worker: Worker, mut assignment: Assignment, steps: mpsc::Sender<Step>) -> Self {
+        let wait = assignment.deferral.as_ref().and_then(|deferral| match deferral.plan {
+            Plan::Race { threshold } => Some(threshold),
+            Plan::AtOnce { within } => Some(within),
+            Plan::Hold | Plan::Refuse => None,
+        });
+        let received = assignment.received;
+        let request = std::mem::take(&mut assignment.request);
+        let again = assignment.repeatable.then(|| request.clone());
+        let upcall = Upcall::start(&assignment.leg, request, limits(&assignment));
+        Self {
+            threshold: Timer::after(received, wait),
+            runtime: Timer::after(received, assignment.max_runtime),
+            _counted: worker.metrics.held(),
+            worker,
+            assignment,
+            upcall,
+            note: None,
+            steps,
+            client_left: false,
+            again,
+        }
+    }
+
+    /// Follows the call to its end.
+    pub(super) async fn run(mut self) {
+        let end = self.wait().await;
+        let tally = self.assignment.tally.clone();
+        match end {
+            End::Answered(answer, side) => {
+                tally.done(side);
+                self.finish(answer).await;
+            }
+            End::Deferred(task, permit) => {
+                tally.done(Side::None);
+                self.announce(&task).await;
+                Deferred::new(self, *task, permit).run().await;
+            }
+            End::Withdrawn => {
+                tally.done(Side::Client);
+                self.client_gave_up();
+                let _ = self.steps.send(Step::Done(silence())).await;
+                self.cancel("the client cancelled the request").await;
+            }
+            End::Stopped(error) => {
+                tally.done(error.side());
+                let answer = failed(&error, &self.assignment.ticket.call().client_id, self.in_session());
+                let _ = self.steps.send(Step::Done(answer)).await;
+                if let Error::MaxRuntime(_) = error {
+                    self.cancel("the call ran too long").await;
+                }
+            }
+        }
+    }
+
+    async fn wait(&mut self) -> End {
+        let call = self.assignment.ticket.call().clone();
+        let work = self.worker.work.clone();
+        loop {
+            let step = tokio::select! {
+                biased;
+                came = self.upcall.next() => match came {
+                    Ok(came) => self.came(came).await,
+                    Err(error) => self.broke(error),
+                },
+                () = call.touched() => {
+                    if call.is_cancelled() { Some(End::Withdrawn) } else { self.mind_questions(); None }
+                }
+                () = self.runtime.reached() => {
+                    Some(End::Stopped(Error::MaxRuntime(self.assignment.max_runtime.unwrap_or_default())))
+                }
+                () = self.threshold.reached() => self.defer().await,
+                () = self.steps.closed(), if !self.client_left => { self.lose_client(); None }
+                () = work.severed() => Some(End::Stopped(Error::OutcomeUnknown("the proxy shut down".into()))),
+            };
+            if let Some(end) = step {
+                return end;
+            }
+        }
+    }
+
+    async fn came(&mut self, came: Came) -> Option<End> {
+        match came {
+            Came::Head => self.head().await,
+            Came::Part(Arrived::Event(event)) => self.event(event).await,
+            Came::Part(Arrived::Large) => {
+                let rewritten = self.assignment.ticket.call().client_id != self.assignment.ticket.call().upstream_id;
+                let passes = self.upcall.status().is_success() && self.upcall.kind() == Kind::Json && !rewritten;
+                passes.then(|| self.stream_through())
+            }
+            Came::Part(Arrived::Body(body)) => {
+                let (status, kind, mut headers) = (self.upcall.status(), self.upcall.kind(), self.upcall.headers());
+                headers::to_client(&mut headers);
+                let id = &self.assignment.ticket.call().client_id;
+                let (answer, side) = whole(status, headers, (kind, body), id, self.in_session());
+                Some(End::Answered(answer, side))
+            }
+        }
+    }
+
+    async fn head(&mut self) -> Option<End> {
+        let (status, mut headers) = (self.upcall.status(), self.upcall.headers());
+        let tally = &self.assignment.tally;
+        tally.metrics.upstream(&self.assignment.leg.upstream.options.name).observe(tally.received.elapsed());
+        self.again = None;
+        if let Some(head) = self.assignment.head.take() {
+            let _ = head.send(headers.clone());
+        }
+        if !status.is_success() {
+            // Whatever the upstream says instead of accepting it is the answer.
+            self.threshold = Timer::Never;
+            return None;
+        }
+        self.assignment.leg.accepted(&headers);
+        let at_once = self.assignment.deferral.as_ref().is_some_and(|d| matches!(d.plan, Plan::AtOnce { .. }));
+        if at_once {
+            self.threshold = Timer::At(Instant::now());
+        }
+        if self.upcall.kind() == Kind::Events && !self.client_left {
+            headers::to_client(&mut headers);
+            let _ = self.steps.send(Step::Open(headers)).await;
+        }
+        None
+    }
+
+    fn stream_through(&mut self) -> End {
+        let mut headers = self.upcall.headers();
+        headers::to_client(&mut headers);
+        let status = self.upcall.status();
+        let body = self.upcall.take().map(|exchange| exchange.into_body().boxed_unsync());
+        match body {
+            Some(body) => End::Answered(streamed(status, headers, body), Side::None),
+            None => End::Stopped(Error::OutcomeUnknown("the answer was lost".into())),
+        }
+    }
+
+    async fn event(&mut self, mut event: Event) -> Option<End> {
+        let message = event.data.as_ref().and_then(|data| Envelope::read(data.clone()).ok());
+        match message {
+            Some(message) if message.kind() == MessageKind::Response => return Some(self.answered(&message)),
+            Some(message) if message.kind() == MessageKind::Request => return self.question(event, &message).await,
+            Some(message) if self.is_ours(&message) => return None,
+            Some(message) if message.method() == method::TOOLS_LIST_CHANGED => {
+                if let Some(session) = &self.assignment.leg.session {
+                    session.set_catalog(None);
+                }
+            }
+            Some(_) => {}
+            None if self.assignment.keeps_event_ids => return None,
+            None => {}
+        }
+        if self.assignment.keeps_event_ids {
+            event.id = None;
+            event.retry = None;
+        }
+        self.relay(event).await;
+        None
+    }
+
+    fn answered(&mut self, message: &Envelope) -> End {
+        let mut headers = self.upcall.headers();
+        headers::to_client(&mut headers);
+        let body = Body::Message(message.with_id(&self.assignment.ticket.call().client_id));
+        End::Answered(Answer { status: StatusCode::OK, headers, body }, Side::None)
+    }
+
+    /// Whether a notification is progress that only taskgate asked for.
+    fn is_ours(&mut self, message: &Envelope) -> bool {
+        if message.method() != method::PROGRESS {
+            return false;
+        }
+        self.note = Note::read(message.params()).or(self.note.take());
+        let own = self.assignment.own_token.as_deref();
+        own.is_some() && Params::peek(message.params()).progress_token() == own
+    }
+
+    /// Before the handle questions are the client's to answer, and the clocks stand still meanwhile.
+    async fn question(&mut self, event: Event, message: &Envelope) -> Option<End> {
+        let id = message.id()?;
+        if self.client_left || !self.assignment.listener.takes_events {
+            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, message.method())));
+            return None;
+        }
+        if message.method() != method::PING {
+            self.assignment.ticket.call().ask(id, message.method());
+            self.threshold.pause();
+            self.runtime.pause();
+        }
+        self.relay(Event { id: None, retry: None, ..event }).await;
+        None
+    }
+
+    /// Nobody will answer: the upstream is told so.
+    pub(super) fn refuse(&self, id: &Id, method: &str) {
+        drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, method)));
+    }
+
+    async fn relay(&mut self, event: Event) {
+        if !self.client_left {
+            let _ = self.steps.send(Step::Event(event)).await;
+        }
+    }
+
+    fn mind_questions(&mut self) {
+        for message in self.assignment.ticket.call().take_progress() {
+            if let Ok(message) = Envelope::read(message) {
+                self.note = Note::read(message.params()).or(self.note.take());
+            }
+        }
+        if !self.assignment.ticket.call().is_asking() {
+            self.threshold.resume();
+            self.runtime.resume();
+        }
+    }
+
+    /// The client dropped its request: that is not a cancellation.
+    fn lose_client(&mut self) {
+        self.client_left = true;
+        self.client_gave_up();
+        for (id, method) in self.assignment.ticket.call().withdraw_questions() {
+            self.refuse(&id, &method);
+        }
+        self.threshold.resume();
+        self.runtime.resume();
+    }
+
+    fn client_gave_up(&self) {
+        let waited = self.assignment.received.elapsed();
+        self.worker.patience.gave_up(self.assignment.listener.habit.clone(), waited);
+    }
+
+    fn broke(&mut self, error: crate::upstream::Error) -> Option<End> {
+        match self.again.take() {
+            Some(request) if error.may_have_run() => {
+                info!(%error, "sending a repeatable call once more");
+                self.upcall = Upcall::start(&self.assignment.leg, request, limits(&self.assignment));
+                None
+            }
+            _ => {
+                let error = from_upstream(error);
+                let answer = failed(&error, &self.assignment.ticket.call().client_id, self.in_session());
+                Some(End::Answered(answer, error.side()))
+            }
+        }
+    }
+
+    /// The threshold is reached: makes a task of the call, or holds it on if none can be made.
+    async fn defer(&mut self) -> Option<End> {
+        self.threshold = Timer::Never;
+        let deferral = self.assignment.deferral.as_ref()?;
+        if self.worker.work.is_draining() {
+            return None;
+        }
+        let limits = &self.worker.limits;
+        let permit = if self.client_left { limits.permit_for_nobody() } else { limits.permit(&deferral.owner) };
+        let Some(permit) = permit else {
+            info!(tool = &*deferral.tool, "too many tasks are running: the call is held");
+            return None;
+        };
+        let task = self.task()?;
+        match self.worker.tasks.create(&task).await {
+            Ok(()) => Some(End::Deferred(Box::new(task), permit)),
+            Err(error) => {
+                warn!(tool = &*deferral.tool, %error, "no task can be made: the call is held");
+                None
+            }
+        }
+    }
+
+    fn task(&self) -> Option<Task> {
+        let deferral = self.assignment.deferral.as_ref()?;
+        let tasks = &self.worker.tasks;
+        let (made, owner) = match deferral.dialect {
+            Dialect::Ext => (Made::Ext, deferral.owner),
+            Dialect::Job => (Made::Job, deferral.owner.of_job()),
+        };
+        Some(Task {
+            id: TaskId::random(),
+            upstream: self.assignment.leg.upstream.options.path.as_str().into(),
+            tool: deferral.tool.clone(),
+            made,
+            owner,
+            created: tasks.clock().at(self.assignment.received),
+            updated: tasks.now(),
+            retention: deferral.retention,
+            poll_interval: deferral.poll_interval,
+            threshold: deferral.threshold,
+            status: Status::Working { note: self.note.clone() },
+            fetched: false,
+            version: 0,
+        })
+    }
+
+    async fn announce(&mut self, task: &Task) {
+        self.assignment.ticket.call().defer();
+        let Some(deferral) = &self.assignment.deferral else { return };
+        self.worker.metrics.deferred(deferral.dialect.word());
+        let result = match deferral.dialect {
+            Dialect::Ext => ext::created(task, self.worker.tasks.now(), &deferral.names),
+            Dialect::Job => job::created(task, &deferral.names),
+        };
+        let message = result_response(&self.assignment.ticket.call().client_id, &result);
+        let mut headers = self.upcall.headers();
+        headers::to_client(&mut headers);
+        let answer = Answer { status: StatusCode::OK, headers, body: Body::Message(message) };
+        let _ = self.steps.send(Step::Done(answer)).await;
+    }
+
+    async fn finish(&mut self, answer: Answer) {
+        let _ = self.steps.send(Step::Done(answer)).await;
+        if self.upcall.kind() == Kind::Events {
+            if let Some(exchange) = self.upcall.take() {
+                exchange.drain().await;
+            }
+        }
+    }
+
+    pub(super) async fn cancel(&mut self, reason: &str) {
+        let call = self.assignment.ticket.call();
+        cancel_upstream(&self.worker.work, &self.assignment.leg, call, reason).await;
+    }
+
+    fn in_session(&self) -> bool {
+        self.assignment.listener.in_session
+    }
+}
+
+fn limits(assignment: &Assignment) -> Limits {
+    let max = usize::try_from(assignment.max_result).unwrap_or(usize::MAX);
+    Limits { inline: assignment.inline.min(max), max }
+}
+
+fn silence() -> Answer {
+    Answer { body: Body::Silence, ..Answer::empty(StatusCode::OK) }
+}

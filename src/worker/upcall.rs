@@ -1,0 +1,80 @@
+//! One request upstream, from before its first byte to after its last: waiting for it can stop at any moment.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, StatusCode};
+
+use crate::upstream::{Arrived, Error, Exchange, Kind, Leg, Limits};
+
+type Opening = Pin<Box<dyn Future<Output = Result<Exchange, Error>> + Send>>;
+
+/// A request in flight.
+pub(super) enum Upcall {
+    /// The head of the answer has not come.
+    Opening(Opening),
+    /// It has.
+    Open(Box<Exchange>),
+    /// The answer was taken out.
+    Over,
+}
+
+/// What came.
+#[derive(Debug)]
+pub(super) enum Came {
+    /// The head of the answer.
+    Head,
+    /// Something of its body.
+    Part(Arrived),
+}
+
+impl Upcall {
+    /// Begins to send `request`.
+    pub(super) fn start(leg: &Leg, request: Request<Bytes>, limits: Limits) -> Self {
+        let (client, resume) = (leg.upstream.client.clone(), leg.resume());
+        Self::Opening(Box::pin(async move { Exchange::open(&client, request, limits, Some(resume)).await }))
+    }
+
+    /// Waits for what comes next. Cancel safe: what has come is kept here.
+    pub(super) async fn next(&mut self) -> Result<Came, Error> {
+        match self {
+            Self::Opening(opening) => {
+                let exchange = opening.as_mut().await;
+                *self = Self::Over;
+                *self = Self::Open(Box::new(exchange?));
+                Ok(Came::Head)
+            }
+            Self::Open(exchange) => exchange.next().await.map(Came::Part),
+            Self::Over => std::future::pending().await,
+        }
+    }
+
+    /// Takes the exchange out, once its head has come.
+    pub(super) fn take(&mut self) -> Option<Exchange> {
+        match std::mem::replace(self, Self::Over) {
+            Self::Open(exchange) => Some(*exchange),
+            Self::Opening(_) | Self::Over => None,
+        }
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.exchange().map_or(StatusCode::OK, Exchange::status)
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        self.exchange().map_or(Kind::Other, Exchange::kind)
+    }
+
+    /// The headers of the answer; none before they came.
+    pub(super) fn headers(&self) -> HeaderMap {
+        self.exchange().map(|exchange| exchange.headers().clone()).unwrap_or_default()
+    }
+
+    fn exchange(&self) -> Option<&Exchange> {
+        match self {
+            Self::Open(exchange) => Some(exchange),
+            Self::Opening(_) | Self::Over => None,
+        }
+    }
+}
