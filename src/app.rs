@@ -1,1 +1,208 @@
-//! (written next)
+//! The composition root: opens engines, wires rooms, and takes them down in order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::admin::Admin;
+use crate::config::Config;
+use crate::gateway::{self, Framing, Gateway, Route};
+use crate::server::{Handled, Handler, Inbound, Labels, Listener, Upgrade};
+use crate::session::{Fingerprints, Patience, Sessions};
+use crate::shutdown::Work;
+use crate::store::{Clock, Memory, Tasks};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::Readiness;
+use crate::upstream::{self, Upstream};
+use crate::worker::{Limits, Worker};
+
+/// How long what was cut off may take to say so.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How often a draining process looks whether it may leave.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Why the application did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {error}; is it taken by another process?")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// An upstream cannot be set up.
+    #[error("upstream {name:?}: {error}")]
+    Upstream {
+        /// Its name.
+        name: String,
+        /// Why.
+        error: upstream::Error,
+    },
+}
+
+/// A running taskgate.
+#[derive(Debug)]
+pub struct App {
+    addr: SocketAddr,
+    admin_addr: Option<SocketAddr>,
+    drain_timeout: Duration,
+    worker: Worker,
+    readiness: Readiness,
+}
+
+impl App {
+    /// Starts everything; when it returns, requests are taken.
+    ///
+    /// # Errors
+    /// If an address is taken, or an upstream cannot be set up.
+    pub async fn start(config: Config) -> Result<Self, Error> {
+        let work = Work::new();
+        let metrics = Metrics::new();
+        let clock = Clock::system();
+        let worker = Worker {
+            tasks: Tasks::new(Memory::new(config.store, clock), clock),
+            work: work.clone(),
+            limits: Arc::new(Limits::new(config.worker)),
+            patience: Arc::new(Patience::default()),
+            metrics: metrics.clone(),
+            active: Arc::default(),
+        };
+        let listener =
+            Listener::bind(&config.server).map_err(|error| Error::Listen { address: config.server.listen, error })?;
+        let fingerprints = config.secret.as_deref().map_or_else(Fingerprints::random, Fingerprints::new);
+        let mut routes = Vec::new();
+        for upstream in config.upstreams {
+            let sessions = Sessions::new(&upstream.options.path, config.session.clone(), fingerprints.clone());
+            let name = upstream.options.name.clone();
+            let upstream_ =
+                Upstream::new(upstream.options, sessions).map_err(|error| Error::Upstream { name, error })?;
+            let upstream_ = Arc::new(upstream_);
+            info!(name = upstream_.options.name, path = upstream_.options.path, "upstream");
+            let swept = upstream_.clone();
+            sweep(&work, async move { swept.sessions.sweep().await });
+            routes.push(Route { upstream: upstream_, rules: upstream.rules });
+        }
+        let tasks = worker.tasks.clone();
+        sweep(&work, async move { tasks.sweep().await });
+        let gateway = Gateway::new(routes, config.gateway, worker.clone(), fingerprints);
+        count_sessions(&work, gateway.clone(), metrics.clone());
+        let readiness = Readiness::new();
+        let admin_addr = match config.admin {
+            Some(options) => {
+                let admin =
+                    Admin::bind(&options).await.map_err(|error| Error::Listen { address: options.listen, error })?;
+                let addr = admin.addr();
+                drop(work.spawn(admin.serve(readiness.clone(), metrics, work.clone())));
+                Some(addr)
+            }
+            None => None,
+        };
+        let addr = listener.addr();
+        drop(work.spawn(listener.serve(Front(gateway), work.clone())));
+        info!(%addr, admin = admin_addr.map(tracing::field::display), "listening");
+        Ok(Self { addr, admin_addr, drain_timeout: config.drain_timeout, worker, readiness })
+    }
+
+    /// Where clients connect, with the real port.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Where the admin listener is, if there is one.
+    #[must_use]
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin_addr
+    }
+
+    /// First step of the shutdown: readiness turns red and no new calls are taken; polls and cancellations are.
+    pub fn drain(&self) {
+        self.readiness.set("draining");
+        self.worker.work.drain();
+    }
+
+    /// Second step: waits until running work is done and what it brought was read, at most `drain_timeout`; then cuts
+    /// what is left, whose tasks end as "outcome unknown". Call [`App::drain`] first.
+    pub async fn finished(&self) {
+        let until = Instant::now() + self.drain_timeout;
+        let mut unread = self.worker.tasks.running().await;
+        loop {
+            unread = self.worker.tasks.still_wanted(&unread).await;
+            if self.worker.is_idle() && unread.is_empty() {
+                break;
+            }
+            if Instant::now() >= until {
+                warn!(
+                    calls = self.worker.active(),
+                    unread = unread.len(),
+                    "drain_timeout is over: cutting off what is left"
+                );
+                break;
+            }
+            tokio::time::sleep(LOOK_EVERY.min(until.saturating_duration_since(Instant::now()))).await;
+        }
+        self.stop();
+        self.worker.work.finished(LAST_WORDS).await;
+    }
+
+    /// Cuts everything off now.
+    pub fn stop(&self) {
+        self.readiness.set("stopping");
+        self.worker.work.cut();
+    }
+}
+
+/// Runs something that never ends, until the work is cut.
+fn sweep(work: &Work, sweep: impl Future<Output = ()> + Send + 'static) {
+    let cut = work.clone();
+    drop(work.spawn(async move {
+        tokio::select! {
+            () = sweep => {}
+            () = cut.severed() => {}
+        }
+    }));
+}
+
+fn count_sessions(work: &Work, gateway: Gateway, metrics: Metrics) {
+    sweep(work, async move {
+        loop {
+            metrics.sessions(gateway.sessions());
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+    });
+}
+
+/// The gateway behind the server: the two know nothing of each other.
+#[derive(Clone)]
+struct Front(Gateway);
+
+impl Handler for Front {
+    fn accepts(&self, path: &str) -> bool {
+        self.0.accepts(path)
+    }
+
+    async fn handle(&self, inbound: Inbound) -> Handled {
+        let path = inbound.path().to_owned();
+        let request = gateway::Request {
+            path,
+            query: inbound.uri.query().map(str::to_owned),
+            method: inbound.method,
+            headers: inbound.headers,
+            peer: inbound.peer,
+            body: inbound.body,
+            received: inbound.received,
+        };
+        let reply = self.0.handle(request).await;
+        let upgrade = match reply.framing {
+            Framing::Either => Upgrade::Allowed,
+            Framing::AsItComes => Upgrade::Never,
+        };
+        let labels = Labels { method: reply.method, dialect: reply.dialect };
+        Handled { outgoing: reply.outgoing, upgrade, labels }
+    }
+}

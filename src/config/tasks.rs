@@ -121,6 +121,7 @@ pub(super) fn gateway(jobs: Section<'_>, dialect: Section<'_>, tasks: &Tasks) ->
     let handshake_extension = dialect.read_or("handshake_extension", true, value::boolean);
     dialect.done();
     gateway::Options {
+        max_result: tasks.terms.max_result,
         jobs: read_jobs(jobs),
         handshake_extension,
         owner: tasks.owner,

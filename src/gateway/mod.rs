@@ -1,6 +1,253 @@
-//! What is done with a request once it is understood.
+//! What is done with a request once it is understood: one match, one file per kind of request.
 
+mod access;
+mod ask;
+mod call_tool;
+mod caller;
+mod catalog;
+mod end;
+mod forward;
+mod hello;
+mod jobs;
+mod listen;
 mod options;
+mod tasks;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::ALLOW;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use tokio::time::Instant;
+
+use crate::call::{Answer, Error, Outgoing, Side};
+use crate::jsonrpc::{Envelope, ErrorObject, Id, Kind, Message, error_response};
+use crate::mcp::{Era, Params, header, method};
+use crate::policy::Rules;
+use crate::session::Fingerprints;
+use crate::telemetry::metrics::known_method;
+use crate::upstream::Upstream;
+use crate::worker::{Tally, Worker, failed, refused};
+
+use caller::Caller;
 
 pub use crate::dialect::OutputSchema;
 pub use options::{Jobs, Options, SessionEnd};
+
+/// A request that passed the guards.
+#[derive(Debug)]
+pub struct Request {
+    /// `GET`, `POST` or `DELETE`.
+    pub method: Method,
+    /// Its path, without a trailing slash.
+    pub path: String,
+    /// Its query.
+    pub query: Option<String>,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// The client's address.
+    pub peer: IpAddr,
+    /// Its body.
+    pub body: Bytes,
+    /// When the last byte of the body had come.
+    pub received: Instant,
+}
+
+/// What is answered.
+#[derive(Debug)]
+pub struct Reply {
+    /// The answer, at once or in steps.
+    pub outgoing: Outgoing,
+    /// Whether waiting may turn into an event stream.
+    pub framing: Framing,
+    /// The request's method, from a bounded set of words.
+    pub method: &'static str,
+    /// The dialect it is answered in.
+    pub dialect: &'static str,
+}
+
+/// Whether an answer may become an event stream while it is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// If the client accepts one.
+    Either,
+    /// Its headers matter, or it is not ours to frame.
+    AsItComes,
+}
+
+/// One upstream and the rules of its tools.
+#[derive(Debug)]
+pub struct Route {
+    /// The upstream.
+    pub upstream: Arc<Upstream>,
+    /// Which of its calls are deferred.
+    pub rules: Rules,
+}
+
+/// Shared handle to the gateway.
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    routes: Vec<Arc<Route>>,
+    options: Options,
+    worker: Worker,
+    fingerprints: Fingerprints,
+}
+
+const WELL_KNOWN: &str = "/.well-known/oauth-";
+
+impl Gateway {
+    /// A gateway to `routes`.
+    #[must_use]
+    pub fn new(routes: Vec<Route>, options: Options, worker: Worker, fingerprints: Fingerprints) -> Self {
+        let routes = routes.into_iter().map(Arc::new).collect();
+        Self { inner: Arc::new(Inner { routes, options, worker, fingerprints }) }
+    }
+
+    /// Whether there is anything at `path`.
+    #[must_use]
+    pub fn accepts(&self, path: &str) -> bool {
+        self.route(path).is_some() || path.starts_with(WELL_KNOWN)
+    }
+
+    /// How many sessions are known.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.inner.routes.iter().map(|route| route.upstream.sessions.len()).sum()
+    }
+
+    /// Answers one request.
+    pub async fn handle(&self, request: Request) -> Reply {
+        if request.path.starts_with(WELL_KNOWN) && self.route(&request.path).is_none() {
+            return self.well_known(request);
+        }
+        let Some(route) = self.route(&request.path).cloned() else {
+            return plain(Answer::empty(StatusCode::NOT_FOUND));
+        };
+        match request.method {
+            Method::POST => self.post(route, request).await,
+            Method::GET => self.listen(route, request),
+            _ => self.end(route, request).await,
+        }
+    }
+
+    fn route(&self, path: &str) -> Option<&Arc<Route>> {
+        self.inner.routes.iter().find(|route| route.upstream.options.path == path)
+    }
+
+    async fn post(&self, route: Arc<Route>, mut request: Request) -> Reply {
+        let message = match Message::read(std::mem::take(&mut request.body)) {
+            Ok(Message::Single(message)) => message,
+            Ok(Message::Batch(batch)) => return self.batch(&route, request, batch),
+            Err(error) => {
+                let object = ErrorObject::new(error.code(), error.to_string());
+                return plain(Answer::message(StatusCode::BAD_REQUEST, error_response(None, &object)));
+            }
+        };
+        let params = Params::peek(message.params());
+        let meta = params.meta();
+        let known = session_id(&request.headers).and_then(|id| route.upstream.sessions.find(id));
+        let version = request.headers.get(header::PROTOCOL_VERSION).map(HeaderValue::as_bytes);
+        if known.is_none() && Era::of(version, meta.protocol_version.as_deref(), message.method()) == Era::Stateless {
+            return self.sealed(&route, request, &message);
+        }
+        let caller = Caller::new(&self.inner, route, known, request, &message, meta.declares_tasks);
+        if caller.leg.session.as_ref().is_some_and(|session| session.is_ended()) {
+            return caller.reply(self.refuse(&caller, &message, &Error::SessionEnded));
+        }
+        match message.kind() {
+            Kind::Request => self.request(caller, &message, &params).await,
+            Kind::Notification if message.method() == method::CANCELLED => {
+                self.withdrawn(caller, &message, &params).await
+            }
+            Kind::Notification | Kind::Response => self.pass_on(caller, &message).await,
+        }
+    }
+
+    /// The one match: what is done with a request of the handshake era.
+    async fn request(&self, caller: Caller, message: &Envelope, params: &Params<'_>) -> Reply {
+        let Some(id) = message.id().cloned() else { return plain(Answer::empty(StatusCode::BAD_REQUEST)) };
+        let tasks_are_theirs = caller.upstream_speaks_tasks();
+        match message.method() {
+            method::INITIALIZE => self.hello(caller, message, &id),
+            method::TOOLS_LIST => self.list_tools(caller, message, params, &id),
+            method::TOOLS_CALL => self.call_tool(caller, message, params, &id).await,
+            method::TASKS_GET
+            | method::TASKS_CANCEL
+            | method::TASKS_UPDATE
+            | method::TASKS_RESULT
+            | method::TASKS_LIST
+                if !tasks_are_theirs =>
+            {
+                self.tasks(caller, message, params, &id).await
+            }
+            _ => self.forward(caller, message, &id),
+        }
+    }
+
+    /// Whether new work is refused: the process is going down.
+    fn is_draining(&self) -> bool {
+        self.inner.worker.work.is_draining()
+    }
+
+    fn refuse(&self, caller: &Caller, message: &Envelope, error: &Error) -> Answer {
+        self.tally(caller).done(error.side());
+        match message.id() {
+            Some(id) => failed(error, id, caller.in_session()),
+            None => refused(StatusCode::NOT_FOUND, error),
+        }
+    }
+
+    fn tally(&self, caller: &Caller) -> Tally {
+        Tally {
+            metrics: self.inner.worker.metrics.clone(),
+            method: caller.method,
+            dialect: caller.dialect.word(),
+            received: caller.received,
+        }
+    }
+
+    /// An answer of taskgate's own that says `result`.
+    fn says(&self, caller: &Caller, id: &Id, result: &str) -> Reply {
+        self.tally(caller).done(Side::None);
+        caller.reply(Answer::message(StatusCode::OK, crate::jsonrpc::result_response(id, result)))
+    }
+
+    /// An answer of taskgate's own that says an error.
+    fn fails(&self, caller: &Caller, id: &Id, error: &Error) -> Reply {
+        self.tally(caller).done(error.side());
+        caller.reply(failed(error, id, caller.in_session()))
+    }
+}
+
+/// The session that a request names.
+fn session_id(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::SESSION_ID).and_then(|id| id.to_str().ok())
+}
+
+/// A reply to what is no JSON-RPC request.
+fn plain(answer: Answer) -> Reply {
+    Reply { outgoing: answer.into(), framing: Framing::AsItComes, method: "other", dialect: "none" }
+}
+
+/// The session was deleted by its client.
+fn gone() -> Answer {
+    refused(StatusCode::NOT_FOUND, &Error::SessionEnded)
+}
+
+/// 405 with the methods that there are.
+fn not_allowed() -> Answer {
+    let mut answer = Answer::empty(StatusCode::METHOD_NOT_ALLOWED);
+    answer.headers.insert(ALLOW, HeaderValue::from_static("POST"));
+    answer
+}
+
+/// The word a method is counted under.
+fn word(message: &Envelope) -> &'static str {
+    if message.kind() == Kind::Response { "response" } else { known_method(message.method()) }
+}

@@ -16,6 +16,8 @@ pub struct Options {
     pub owner: OwnerMode,
     /// What happens to a session's tasks when it is deleted.
     pub on_session_end: SessionEnd,
+    /// Largest answer that is buffered where no rule says otherwise, in bytes.
+    pub max_result: u64,
     /// Whether progress is asked for when the client did not.
     pub harvest_progress: bool,
 }

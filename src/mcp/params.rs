@@ -71,6 +71,12 @@ impl<'a> Params<'a> {
         self.meta.map(RawValue::get).filter(|text| text.starts_with('{'))
     }
 
+    /// Whether there is a `_meta` member, whatever it is.
+    #[must_use]
+    pub fn has_meta(&self) -> bool {
+        self.meta.is_some()
+    }
+
     /// A peek at `_meta`.
     #[must_use]
     pub fn meta(&self) -> Meta<'a> {

@@ -11,7 +11,9 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use crate::task::{Event, ListQuery, Rejected, Replaced, StoreError, Task, TaskId, TaskStore, Timestamp};
+use crate::task::{
+    Event, Fingerprint, ListQuery, Rejected, Replaced, Status, StoreError, Task, TaskId, TaskStore, Timestamp,
+};
 
 use super::Clock;
 
@@ -179,6 +181,33 @@ impl Tasks {
     #[must_use]
     pub fn count_read(&self, id: TaskId) -> u32 {
         self.inner.live.entry(id).or_default().reads.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The running tasks that were made in a session, as far as this process runs them.
+    pub async fn running_in(&self, session: Fingerprint) -> Vec<Task> {
+        let running = self.running().await;
+        running.into_iter().filter(|task| task.owner.session() == Some(session)).collect()
+    }
+
+    /// The running tasks, as far as this process runs them.
+    pub async fn running(&self) -> Vec<Task> {
+        let ids: Vec<TaskId> =
+            self.inner.live.iter().filter(|live| !live.ended.is_cancelled()).map(|live| *live.key()).collect();
+        let mut tasks = Vec::new();
+        for id in ids {
+            tasks.extend(self.get(id).await.ok().flatten().filter(|task| task.status.ended().is_none()));
+        }
+        tasks
+    }
+
+    /// Those of `tasks` that still run, or whose outcome nobody has read.
+    pub async fn still_wanted(&self, tasks: &[Task]) -> Vec<Task> {
+        let mut wanted = Vec::new();
+        for task in tasks {
+            let task = self.get(task.id).await.ok().flatten();
+            wanted.extend(task.filter(|task| !task.fetched && !matches!(task.status, Status::Cancelled { .. })));
+        }
+        wanted
     }
 
     /// Drops what is expired, every few seconds, for ever. Cancel safe.

@@ -16,6 +16,7 @@ mod timer;
 mod upcall;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::mpsc;
 
@@ -51,6 +52,18 @@ pub struct Worker {
     pub patience: Arc<Patience>,
     /// Counts.
     pub metrics: Metrics,
+    /// How many calls are in flight.
+    pub active: Arc<AtomicUsize>,
+}
+
+/// One call in flight, while it lives.
+#[derive(Debug)]
+struct Active(Arc<AtomicUsize>);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Worker {
@@ -59,8 +72,25 @@ impl Worker {
     #[must_use]
     pub fn start(&self, assignment: Assignment) -> mpsc::Receiver<Step> {
         let (steps, receiver) = mpsc::channel(STEPS);
-        let follow = held::Held::new(self.clone(), assignment, steps).run();
-        drop(self.work.spawn(follow));
+        self.active.fetch_add(1, Ordering::Relaxed);
+        let active = Active(self.active.clone());
+        let held = held::Held::new(self.clone(), assignment, steps);
+        drop(self.work.spawn(async move {
+            held.run().await;
+            drop(active);
+        }));
         receiver
+    }
+
+    /// How many calls are in flight.
+    #[must_use]
+    pub fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Whether no call is in flight.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.active() == 0
     }
 }

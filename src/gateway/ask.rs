@@ -1,0 +1,49 @@
+//! Questions of taskgate's own to an upstream, in a caller's name.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+
+use crate::jsonrpc::{Envelope, Id, Kind as MessageKind, request};
+use crate::mcp::method;
+use crate::upstream::{Arrived, Exchange, Leg, Limits};
+
+use super::caller::Caller;
+
+/// How long an upstream may take to say whether it accepts a credential.
+const PING_LIMIT: Duration = Duration::from_secs(5);
+/// The largest page of tools that is read.
+const MAX_PAGE: usize = 16 << 20;
+
+/// Asks once, with a ping, whether the upstream accepts the caller's credential on the caller's session.
+pub(super) async fn accepts(caller: &Caller) -> bool {
+    let asked = tokio::time::timeout(PING_LIMIT, ask(&caller.leg, method::PING, "{}")).await;
+    matches!(asked, Ok(Some(_)))
+}
+
+/// Asks with the caller's headers and an id of ours; the result's text, if there is a result.
+pub(super) async fn ask(leg: &Leg, method: &str, params: &str) -> Option<Bytes> {
+    let id = Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()));
+    let request = leg.request(Method::POST, request(&id, method, params));
+    let limits = Limits { inline: MAX_PAGE, max: MAX_PAGE };
+    let mut exchange = Exchange::open(&leg.upstream.client, request, limits, None).await.ok()?;
+    if !exchange.status().is_success() {
+        return None;
+    }
+    leg.accepted(exchange.headers());
+    loop {
+        let text = match exchange.next().await.ok()? {
+            Arrived::Body(body) => body,
+            Arrived::Event(event) => event.data.unwrap_or_default(),
+            Arrived::Large => continue,
+        };
+        match Envelope::read(text) {
+            Ok(message) if message.kind() == MessageKind::Response => return message.result(),
+            _ => {}
+        }
+        if exchange.kind() != crate::upstream::Kind::Events {
+            return None;
+        }
+    }
+}

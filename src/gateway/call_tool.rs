@@ -1,0 +1,205 @@
+//! `tools/call`: passed on, raced against its threshold, deferred.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::call::{Error, Outgoing};
+use crate::dialect::Dialect;
+use crate::jsonrpc::{Edit, Envelope, Id, members, offset_in, remove, splice};
+use crate::mcp::Params;
+use crate::policy::{Mode, Plan, Retry, Terms, plan};
+use crate::task::{Owner, OwnerMode};
+use crate::worker::{Assignment, Deferral};
+
+use super::caller::Caller;
+use super::catalog::ability;
+use super::{Gateway, Reply};
+
+const NO_SESSION: &str = "Task-capable async tool calls require an MCP session";
+
+impl Gateway {
+    pub(super) async fn call_tool(&self, caller: Caller, message: &Envelope, params: &Params<'_>, id: &Id) -> Reply {
+        if caller.upstream_speaks_tasks() {
+            return self.forward(caller, message, id);
+        }
+        let Some(tool) = params.name() else { return self.forward(caller, message, id) };
+        if let Some(job) = self.job_call(&caller, &tool, params).await {
+            return self.job(caller, job, id).await;
+        }
+        if self.is_draining() {
+            return self.fails(&caller, id, &Error::ShuttingDown);
+        }
+        let terms = caller.route.rules.terms(&tool, params.arguments()).clone();
+        let deferral = match self.deferral(&caller, &tool, &terms) {
+            Ok(deferral) => deferral,
+            Err(error) => return self.fails(&caller, id, &error),
+        };
+        let assignment = self.call(&caller, (message, params, id), &terms, deferral);
+        caller.reply(Outgoing::Later(self.inner.worker.start(assignment)))
+    }
+
+    /// How this call may be deferred, if it may.
+    fn deferral(&self, caller: &Caller, tool: &str, terms: &Terms) -> Result<Option<Deferral>, Error> {
+        let plan = match plan(terms, ability(caller.dialect)) {
+            Plan::Hold => return Ok(None),
+            Plan::Refuse => {
+                return Err(Error::MethodNotFound(format!(
+                    "{tool} is only for clients that support tasks: declare the extension io.modelcontextprotocol/tasks"
+                )));
+            }
+            Plan::Race { threshold } => Plan::Race { threshold: self.patience(caller, threshold) },
+            Plan::AtOnce { within } => Plan::AtOnce { within },
+        };
+        let Some(owner) = self.owner(caller, terms)? else { return Ok(None) };
+        let names = match self.inner.job_names(caller.catalog().as_deref()) {
+            Some(names) => names,
+            None if caller.dialect == Dialect::Job => return Ok(None),
+            None => self.inner.job_names(None).unwrap_or_default(),
+        };
+        Ok(Some(Deferral {
+            plan,
+            dialect: caller.dialect,
+            names: Arc::new(names),
+            owner,
+            tool: tool.into(),
+            threshold: terms.threshold,
+            retention: terms.ttl,
+            poll_interval: terms.poll_interval,
+        }))
+    }
+
+    /// Who would own the task; `None` if nobody could, so that the call is held.
+    fn owner(&self, caller: &Caller, terms: &Terms) -> Result<Option<Owner>, Error> {
+        let mode = self.inner.options.owner;
+        let lacks_session = caller.session().is_none()
+            && match mode {
+                OwnerMode::Session => true,
+                OwnerMode::Auto => {
+                    // A hop has dropped the header.
+                    caller.credential().is_none() && caller.leg.upstream.gives_sessions() == Some(true)
+                }
+                OwnerMode::Principal | OwnerMode::Id => false,
+            };
+        if lacks_session && caller.dialect == Dialect::Ext {
+            return match terms.mode {
+                Mode::Async => Err(Error::InvalidParams(NO_SESSION.into())),
+                Mode::Auto | Mode::Sync => Ok(None),
+            };
+        }
+        Ok(Owner::new(mode, caller.identity))
+    }
+
+    /// A threshold that such a client lives to see.
+    pub(super) fn patience(&self, caller: &Caller, threshold: Duration) -> Duration {
+        let patience = &self.inner.worker.patience;
+        let limit = patience.has_learnt().then(|| patience.limit(&caller.habit())).flatten();
+        limit.map_or(threshold, |limit| limit.min(threshold))
+    }
+
+    fn call(
+        &self,
+        caller: &Caller,
+        (message, params, id): (&Envelope, &Params<'_>, &Id),
+        terms: &Terms,
+        deferral: Option<Deferral>,
+    ) -> Assignment {
+        let harvests = self.inner.options.harvest_progress && deferral.is_some();
+        let (text, own_token) = edited(message, params, harvests.then(fresh_token));
+        let mut assignment = self.assignment(caller, text, id);
+        let call = assignment.ticket.call();
+        let token = own_token.clone().or_else(|| params.meta().progress_token.map(str::to_owned));
+        if let Some(token) = token {
+            call.set_token(token);
+        }
+        let repeatable = terms.retry == Retry::Idempotent
+            && params.name().is_some_and(|tool| caller.catalog().is_some_and(|catalog| catalog.is_repeatable(&tool)));
+        assignment.max_runtime = Some(terms.max_runtime);
+        assignment.max_result = terms.max_result;
+        assignment.keeps_event_ids = deferral.is_some();
+        assignment.repeatable = repeatable;
+        assignment.own_token = own_token;
+        assignment.deferral = deferral;
+        assignment
+    }
+}
+
+/// The call without `task`, and with our progress token if it brings none; returns the token if it went in.
+fn edited(message: &Envelope, params: &Params<'_>, token: Option<String>) -> (Bytes, Option<String>) {
+    let text = std::str::from_utf8(message.text()).unwrap_or_default();
+    let mut edits = Vec::new();
+    if params.has_task()
+        && let (Some(at), Some(inner)) = (message.params_at(), message.params())
+    {
+        edits.extend(remove(&members(inner).unwrap_or_default(), at.start, "task"));
+    }
+    let place = token.and_then(|token| Some((token_edit(text, params, &token)?, token)));
+    let token = place.map(|(edit, token)| {
+        edits.push(edit);
+        token
+    });
+    let text = if edits.is_empty() { message.text().clone() } else { splice(message.text(), edits) };
+    (text, token)
+}
+
+/// Where our token goes; nowhere if the client speaks of one, or of something that is no `_meta`.
+fn token_edit(text: &str, params: &Params<'_>, token: &str) -> Option<Edit> {
+    match params.meta_text() {
+        Some(meta) if meta.contains("progressToken") => None,
+        Some(meta) => {
+            let comma = if meta[1..].trim_start().starts_with('}') { "" } else { "," };
+            Some(Edit::insert(offset_in(text, meta).start + 1, format!("\"progressToken\":{token}{comma}")))
+        }
+        None if params.has_meta() => None,
+        None => {
+            let at = offset_in(text, params.name_text()?).end;
+            Some(Edit::insert(at, format!(",\"_meta\":{{\"progressToken\":{token}}}")))
+        }
+    }
+}
+
+/// A progress token of ours, as JSON text.
+fn fresh_token() -> String {
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("\"taskgate-{:016x}{n:x}\"", KEY.hash_one(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit(params: &str, token: Option<&str>) -> (String, Option<String>) {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
+        let message = Envelope::read(Bytes::from(text)).unwrap();
+        let (text, token) = edited(&message, &Params::peek(message.params()), token.map(str::to_owned));
+        let message = Envelope::read(text).unwrap();
+        (message.params().unwrap().to_owned(), token)
+    }
+
+    #[test]
+    fn a_call_gets_our_token_only_where_it_has_none() {
+        for (params, expected, used) in [
+            (
+                r#"{"name":"a","arguments":{"n":1.0}}"#,
+                r#"{"name":"a","_meta":{"progressToken":"t"},"arguments":{"n":1.0}}"#,
+                true,
+            ),
+            (r#"{"_meta":{},"name":"a"}"#, r#"{"_meta":{"progressToken":"t"},"name":"a"}"#, true),
+            (r#"{"_meta":{"x":1},"name":"a"}"#, r#"{"_meta":{"progressToken":"t","x":1},"name":"a"}"#, true),
+            (r#"{"_meta":{"progressToken":7},"name":"a"}"#, r#"{"_meta":{"progressToken":7},"name":"a"}"#, false),
+            (r#"{"_meta":null,"name":"a"}"#, r#"{"_meta":null,"name":"a"}"#, false),
+            (r#"{"name":"a","task":{"ttl":5}}"#, r#"{"name":"a","_meta":{"progressToken":"t"}}"#, true),
+            (r#"{"task":{},"name":"a"}"#, r#"{"name":"a","_meta":{"progressToken":"t"}}"#, true),
+        ] {
+            let (text, token) = edit(params, Some("\"t\""));
+            assert_eq!((text.as_str(), token.is_some()), (expected, used), "{params}");
+        }
+        assert_eq!(edit(r#"{"name":"a","arguments":{}}"#, None).0, r#"{"name":"a","arguments":{}}"#);
+        assert_ne!(fresh_token(), fresh_token());
+    }
+}

@@ -1,0 +1,146 @@
+//! Who asks, and how they can be answered.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::header::ACCEPT;
+use tokio::time::Instant;
+
+use crate::call::Outgoing;
+use crate::dialect::{Declared, Dialect, JobNames, select};
+use crate::jsonrpc::Envelope;
+use crate::mcp::method;
+use crate::session::{Catalog, Habit, Session};
+use crate::task::{Fingerprint, Identity};
+use crate::upstream::Leg;
+use crate::worker::Listener;
+
+use super::{Framing, Inner, Reply, Request, Route, session_id, word};
+
+/// One caller, for the length of one request.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) route: Arc<Route>,
+    pub(super) leg: Leg,
+    pub(super) identity: Identity,
+    pub(super) dialect: Dialect,
+    pub(super) received: Instant,
+    pub(super) method: &'static str,
+    takes_events: bool,
+    peer: IpAddr,
+}
+
+impl Caller {
+    /// The caller of `message`; `known` is the session it names, if that is known here.
+    pub(super) fn new(
+        gateway: &Inner,
+        route: Arc<Route>,
+        known: Option<Arc<Session>>,
+        request: Request,
+        message: &Envelope,
+        declares_tasks: bool,
+    ) -> Self {
+        let upstream = route.upstream.clone();
+        // A session that began elsewhere, on another replica or before a restart.
+        let session = known.or_else(|| {
+            let id = session_id(&request.headers).filter(|_| message.method() != method::INITIALIZE)?;
+            Some(upstream.sessions.find_or_adopt(id))
+        });
+        let by_session = session.as_ref().and_then(|session| session.hello()).is_some_and(|h| h.client.declares_tasks);
+        let declared = Declared { by_session, by_request: declares_tasks };
+        let takes_events = takes_events(&request.headers);
+        let leg = Leg::new(upstream, session, request.headers, request.query.as_deref());
+        let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));
+        let session = leg.session.as_ref().map(|session| session.fingerprint);
+        Self {
+            route,
+            identity: Identity { credential, session },
+            dialect: select(declared, gateway.options.handshake_extension),
+            received: request.received,
+            method: word(message),
+            takes_events,
+            peer: request.peer,
+            leg,
+        }
+    }
+
+    pub(super) fn session(&self) -> Option<&Arc<Session>> {
+        self.leg.session.as_ref()
+    }
+
+    /// Whether a session stands: errors have HTTP status 200 then.
+    pub(super) fn in_session(&self) -> bool {
+        self.leg.session.is_some()
+    }
+
+    pub(super) fn credential(&self) -> Option<Fingerprint> {
+        self.identity.credential
+    }
+
+    /// Whether the upstream said in `initialize` that it speaks tasks itself: then they are its own business.
+    pub(super) fn upstream_speaks_tasks(&self) -> bool {
+        self.session().and_then(|session| session.hello()).is_some_and(|hello| hello.server.speaks_tasks)
+    }
+
+    /// Whom it is like in how long it waits.
+    pub(super) fn habit(&self) -> Habit {
+        match self.identity.credential {
+            Some(credential) => Habit::Credential(credential),
+            None => {
+                let hello = self.session().and_then(|session| session.hello());
+                Habit::Client(hello.map(|hello| hello.client.client.clone()).unwrap_or_default(), self.peer)
+            }
+        }
+    }
+
+    pub(super) fn listener(&self) -> Listener {
+        Listener { takes_events: self.takes_events, habit: self.habit(), in_session: self.in_session() }
+    }
+
+    /// The upstream's tools, as this caller saw them; `None` if it never asked.
+    pub(super) fn catalog(&self) -> Option<Arc<Catalog>> {
+        match self.session() {
+            Some(session) => session.catalog(),
+            None => self.route.upstream.sessions.catalog_of(self.credential()),
+        }
+    }
+
+    pub(super) fn set_catalog(&self, catalog: Arc<Catalog>) {
+        match self.session() {
+            Some(session) => session.set_catalog(Some(catalog)),
+            None => self.route.upstream.sessions.set_catalog_of(self.credential(), catalog),
+        }
+    }
+
+    pub(super) fn reply(&self, outgoing: impl Into<Outgoing>) -> Reply {
+        Reply { outgoing: outgoing.into(), framing: Framing::Either, method: self.method, dialect: self.dialect.word() }
+    }
+}
+
+impl Inner {
+    /// What the job tools are called for whoever sees these tools; `None` if even the fallback names are taken.
+    pub(super) fn job_names(&self, catalog: Option<&Catalog>) -> Option<JobNames> {
+        let jobs = &self.options.jobs;
+        let names = JobNames {
+            result: jobs.result_tool.clone(),
+            cancel: jobs.cancel_tool.clone(),
+            list: jobs.list_tool.clone(),
+        };
+        let is_free = |names: &JobNames| names.iter().all(|name| !catalog.is_some_and(|catalog| catalog.has(name)));
+        if is_free(&names) {
+            return Some(names);
+        }
+        Some(names.fallback()).filter(is_free)
+    }
+}
+
+/// Whether a client reads event streams; one that does not say reads everything.
+fn takes_events(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(ACCEPT).iter().peekable();
+    values.peek().is_none()
+        || values.any(|value| {
+            let text = value.to_str().unwrap_or_default().to_ascii_lowercase();
+            ["text/event-stream", "text/*", "*/*"].iter().any(|kind| text.contains(kind))
+        })
+}

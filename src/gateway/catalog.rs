@@ -1,0 +1,109 @@
+//! `tools/list`: the upstream's tools, edited for clients that may be given a job handle, and ours.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tracing::error;
+
+use crate::call::{Answer, Body, Outgoing};
+use crate::dialect::{Added, Dialect, JobNames, Listing, edit_tools_list};
+use crate::jsonrpc::{Edit, Envelope, Id, Object, splice};
+use crate::mcp::{Params, method};
+use crate::policy::{Ability, may_defer};
+use crate::session::Catalog;
+use crate::task::OwnerMode;
+
+use super::ask::ask;
+use super::caller::Caller;
+use super::hello::result_in;
+use super::{Framing, Gateway, Reply};
+
+/// How many pages of tools are read, and for how long.
+const MAX_PAGES: usize = 50;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a caller of this dialect can be given.
+pub(super) fn ability(dialect: Dialect) -> Ability {
+    match dialect {
+        Dialect::Ext => Ability::Tasks,
+        Dialect::Job => Ability::Jobs,
+    }
+}
+
+impl Gateway {
+    pub(super) fn list_tools(&self, caller: Caller, message: &Envelope, params: &Params<'_>, id: &Id) -> Reply {
+        let is_first = !params.has_cursor();
+        let mut assignment = self.assignment(&caller, message.text().clone(), id);
+        if caller.upstream_speaks_tasks() {
+            return caller.reply(Outgoing::Later(self.inner.worker.start(assignment)));
+        }
+        assignment.inline = usize::MAX;
+        let steps = self.inner.worker.start(assignment);
+        let gateway = self.clone();
+        let (method, dialect) = (caller.method, caller.dialect.word());
+        let steps = self.edited(steps, move |answer| async move {
+            if is_first { gateway.first_page(&caller, answer).await } else { gateway.page(&caller, answer, None) }
+        });
+        Reply { outgoing: Outgoing::Later(steps), framing: Framing::Either, method, dialect }
+    }
+
+    async fn first_page(&self, caller: &Caller, answer: Answer) -> Answer {
+        let Some((_, result)) = result_in(&answer) else { return answer };
+        let catalog = self.read_catalog(caller, &result).await;
+        let ability = ability(caller.dialect);
+        let any = catalog.names().any(|tool| self.may_defer(caller, tool, ability));
+        let names = self.inner.job_names(Some(&catalog));
+        if any && names.is_none() {
+            error!(
+                upstream = caller.leg.upstream.options.name,
+                "the upstream has tools of all names that job tools could have: slow calls are held for clients \
+                 without tasks; set other names in [jobs]"
+            );
+        }
+        self.page(caller, answer, names.filter(|_| any).as_ref())
+    }
+
+    /// One page with its edits; `names` are the job tools to add.
+    fn page(&self, caller: &Caller, mut answer: Answer, names: Option<&JobNames>) -> Answer {
+        let Some((message, result)) = result_in(&answer) else { return answer };
+        let Some(at) = message.result_at() else { return answer };
+        let ability = ability(caller.dialect);
+        let has_list = self.inner.options.owner == OwnerMode::Session && caller.session().is_some();
+        let add = names.map(|names| if has_list { Added::WithList(names) } else { Added::ById(names) });
+        let listing = Listing { add, output_schema: self.inner.options.jobs.output_schema };
+        let edited = edit_tools_list(&result, listing, |tool| self.may_defer(caller, tool, ability));
+        if edited != result {
+            let edit = Edit::new(at, String::from_utf8_lossy(&edited));
+            answer.body = Body::Message(splice(message.text(), vec![edit]));
+        }
+        answer
+    }
+
+    fn may_defer(&self, caller: &Caller, tool: &str, ability: Ability) -> bool {
+        caller.route.rules.possible(tool).iter().any(|terms| may_defer(terms, ability))
+    }
+
+    /// All names, beginning with the page at hand; remembered for the calls to come.
+    async fn read_catalog(&self, caller: &Caller, first: &Bytes) -> Arc<Catalog> {
+        let mut catalog = Catalog::default();
+        let mut cursor = catalog.add_page(std::str::from_utf8(first).unwrap_or_default());
+        if cursor.is_some()
+            && let Some(known) = caller.catalog()
+        {
+            return known;
+        }
+        let read = async {
+            for _ in 1..MAX_PAGES {
+                let Some(next) = cursor.take() else { break };
+                let params = Object::new().raw("cursor", &next).finish();
+                let Some(page) = ask(&caller.leg, method::TOOLS_LIST, &params).await else { break };
+                cursor = catalog.add_page(std::str::from_utf8(&page).unwrap_or_default());
+            }
+        };
+        let _ = tokio::time::timeout(PATIENCE, read).await;
+        let catalog = Arc::new(catalog);
+        caller.set_catalog(catalog.clone());
+        catalog
+    }
+}

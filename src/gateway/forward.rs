@@ -1,0 +1,190 @@
+//! What taskgate does not act on: it passes, sealed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use http_body_util::BodyExt;
+use tokio::sync::mpsc;
+
+use crate::call::{Answer, Body, Error, Outgoing, Side, Step};
+use crate::jsonrpc::{Envelope, ErrorObject, INVALID_REQUEST, Id, Kind, error_response};
+use crate::mcp::{Era, Version, header, method};
+use crate::session::{Named, Ticket};
+use crate::upstream::{self, Leg, headers};
+use crate::worker::{Assignment, INLINE, refused};
+use crate::{jsonrpc, mcp::Params};
+
+use super::caller::Caller;
+use super::{Framing, Gateway, Reply, Request, Route, WELL_KNOWN, plain, session_id};
+
+impl Gateway {
+    /// A request with an id: its answer is made sure of, and otherwise left alone.
+    pub(super) fn forward(&self, caller: Caller, message: &Envelope, id: &Id) -> Reply {
+        let assignment = self.assignment(&caller, message.text().clone(), id);
+        caller.reply(Outgoing::Later(self.inner.worker.start(assignment)))
+    }
+
+    /// How a request travels that is not deferred and not limited; `text` may be an edited one.
+    pub(super) fn assignment(&self, caller: &Caller, text: Bytes, id: &Id) -> Assignment {
+        let is_call = caller.method == method::TOOLS_CALL;
+        let ticket = match caller.session() {
+            Some(session) => session.calls.enter(id, is_call),
+            None => Ticket::unregistered(id, is_call),
+        };
+        let upstream_id = &ticket.call().upstream_id;
+        let text = if upstream_id == id { text } else { readdressed(text, upstream_id) };
+        Assignment {
+            request: caller.leg.request(Method::POST, text),
+            leg: caller.leg.clone(),
+            ticket,
+            received: caller.received,
+            max_runtime: None,
+            inline: INLINE,
+            max_result: self.inner.options.max_result,
+            head: None,
+            repeatable: false,
+            keeps_event_ids: false,
+            own_token: None,
+            listener: caller.listener(),
+            deferral: None,
+            tally: self.tally(caller),
+        }
+    }
+
+    /// `notifications/cancelled`: what it names decides where it goes.
+    pub(super) async fn withdrawn(&self, caller: Caller, message: &Envelope, params: &Params<'_>) -> Reply {
+        let Some(session) = caller.session().filter(|session| session.hello().is_some()).cloned() else {
+            return self.pass_on(caller, message).await;
+        };
+        let named = params.request_id().and_then(|raw| Id::from_raw(Bytes::copy_from_slice(raw.as_bytes())));
+        match named.map(|id| session.calls.named(&id)) {
+            // The call itself tells the upstream, with the id it has there.
+            Some(Named::One(call)) => call.cancel(),
+            Some(Named::Unclear) | None => tracing::debug!("a cancellation names no single held request: dropped"),
+        }
+        self.tally(&caller).done(Side::None);
+        caller.reply(Answer::empty(StatusCode::ACCEPTED))
+    }
+
+    /// Notifications, and answers to the upstream's questions: any 2xx is a 202.
+    pub(super) async fn pass_on(&self, caller: Caller, message: &Envelope) -> Reply {
+        let (client, request) =
+            (caller.leg.upstream.client.clone(), caller.leg.request(Method::POST, message.text().clone()));
+        // A task of its own: delivered even if the client leaves now.
+        let sent = self.inner.worker.work.spawn(async move { client.send(request).await }).await;
+        let (answer, side) = match sent {
+            Ok(Ok(answer)) if answer.status().is_success() => {
+                caller.leg.accepted(answer.headers());
+                if let (Kind::Response, Some(session), Some(id)) = (message.kind(), caller.session(), message.id()) {
+                    session.calls.answered(id);
+                }
+                (Answer::empty(StatusCode::ACCEPTED), Side::None)
+            }
+            Ok(Ok(answer)) => (passed(answer), Side::Upstream),
+            Ok(Err(error)) => (unreachable(&error), Side::Upstream),
+            Err(_) => (Answer::empty(StatusCode::BAD_GATEWAY), Side::Gateway),
+        };
+        self.tally(&caller).done(side);
+        caller.reply(answer)
+    }
+
+    /// A batch: one of 2025-03-26 passes, others are refused.
+    pub(super) fn batch(&self, route: &Arc<Route>, request: Request, batch: Bytes) -> Reply {
+        let session = session_id(&request.headers).and_then(|id| route.upstream.sessions.find(id));
+        let stated = request.headers.get(header::PROTOCOL_VERSION).map(|value| value.to_str().unwrap_or("?"));
+        let version = match (session.as_ref().and_then(|session| session.hello()), stated) {
+            (Some(hello), _) => hello.server.version,
+            (None, Some(stated)) => Version::handshake(stated).unwrap_or(Version::Later),
+            (None, None) => Version::V2025_03_26,
+        };
+        if version != Version::V2025_03_26 {
+            let object = ErrorObject::new(
+                INVALID_REQUEST,
+                "batches are not part of this protocol version: send one message per request",
+            );
+            return plain(Answer::message(StatusCode::BAD_REQUEST, error_response(None, &object)));
+        }
+        let leg = Leg::new(route.upstream.clone(), session, request.headers, request.query.as_deref());
+        Reply { method: "batch", ..self.through(leg, Method::POST, batch) }
+    }
+
+    /// A request of the stateless era: passed as it is, and withdrawn with its client.
+    pub(super) fn sealed(&self, route: &Arc<Route>, mut request: Request, message: &Envelope) -> Reply {
+        request.headers.remove(header::SESSION_ID);
+        let leg = Leg::new(route.upstream.clone(), None, request.headers, request.query.as_deref());
+        let method = super::word(message);
+        Reply { method, ..self.through(leg, Method::POST, message.text().clone()) }
+    }
+
+    /// `/.well-known/oauth-…`: the upstream's own, where it is clear whose.
+    pub(super) fn well_known(&self, request: Request) -> Reply {
+        let routes = &self.inner.routes;
+        let route = match &routes[..] {
+            [only] => Some(only),
+            several => several
+                .iter()
+                .filter(|route| request.path.ends_with(&route.upstream.options.path))
+                .max_by_key(|route| route.upstream.options.path.len()),
+        };
+        let Some(route) = route.filter(|_| request.method == Method::GET && request.path.starts_with(WELL_KNOWN))
+        else {
+            return plain(Answer::empty(StatusCode::NOT_FOUND));
+        };
+        let target = match &request.query {
+            Some(query) => format!("{}?{query}", request.path),
+            None => request.path.clone(),
+        };
+        let leg = Leg::new(route.upstream.clone(), None, request.headers, None).at_path(&target);
+        Reply { method: "GET", ..self.through(leg, Method::GET, Bytes::new()) }
+    }
+
+    /// Sends a request whose answer passes as it comes; the exchange ends with the client.
+    pub(super) fn through(&self, leg: Leg, method: Method, body: Bytes) -> Reply {
+        let (steps, receiver) = mpsc::channel(1);
+        let work = self.inner.worker.work.clone();
+        drop(self.inner.worker.work.spawn(async move {
+            let answer = tokio::select! {
+                answer = leg.upstream.client.send(leg.request(method, body)) => answer,
+                () = steps.closed() => return,
+                () = work.severed() => return,
+            };
+            let answer = answer.map_or_else(|error| unreachable(&error), passed);
+            let _ = steps.send(Step::Done(answer)).await;
+        }));
+        Reply { outgoing: Outgoing::Later(receiver), framing: Framing::AsItComes, method: "other", dialect: "none" }
+    }
+
+    /// Whether a request belongs to the stateless era by its headers alone.
+    pub(super) fn is_stateless(request: &Request) -> bool {
+        let version = request.headers.get(header::PROTOCOL_VERSION).map(http::HeaderValue::as_bytes);
+        Era::of(version, None, "") == Era::Stateless
+    }
+}
+
+/// The same message under another id.
+fn readdressed(text: Bytes, id: &Id) -> Bytes {
+    Envelope::read(text.clone()).map_or(text, |message| message.with_id(id))
+}
+
+/// An upstream's answer as it came.
+pub(super) fn passed(answer: http::Response<upstream::Body>) -> Answer {
+    let (mut head, body) = answer.into_parts();
+    headers::to_client(&mut head.headers);
+    Answer { status: head.status, headers: head.headers, body: Body::Pass(body.boxed_unsync()) }
+}
+
+/// What is answered where the upstream gave no answer and no id is known.
+pub(super) fn unreachable(error: &upstream::Error) -> Answer {
+    let error = if error.may_have_run() {
+        Error::OutcomeUnknown(error.to_string())
+    } else {
+        Error::Unreachable(error.to_string())
+    };
+    refused(StatusCode::BAD_GATEWAY, &error)
+}
+
+/// The response to `id`, whatever the upstream called it.
+pub(super) fn response_of(message: &Bytes) -> Option<jsonrpc::Envelope> {
+    Envelope::read(message.clone()).ok().filter(|message| message.kind() == Kind::Response)
+}

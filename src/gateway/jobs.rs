@@ -1,0 +1,233 @@
+//! The tools that taskgate adds: read, cancel and list jobs.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::call::{Answer, Error, Outgoing, Side, Step};
+use crate::dialect::{JobNames, error_object, job};
+use crate::jsonrpc::{Id, entries, result_response};
+use crate::mcp::Params;
+use crate::task::{Event, ListQuery, OwnerMode, Status, StoreError, Task, TaskId};
+
+use super::access;
+use super::caller::Caller;
+use super::{Gateway, Reply};
+
+/// The longest wait that a caller can ask for: most clients have a shorter patience than that.
+const LONGEST_WAIT: Duration = Duration::from_secs(25);
+/// How many jobs are listed.
+const LISTED: usize = 100;
+
+/// A call of one of the job tools.
+#[derive(Debug)]
+pub(super) struct JobCall {
+    tool: JobTool,
+    job_id: Option<String>,
+    wait: Result<Option<Duration>, ()>,
+    names: JobNames,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum JobTool {
+    Result,
+    Cancel,
+    List,
+}
+
+impl Gateway {
+    /// Whether this is a call of a job tool: by its name, unless the upstream has a tool of that name and the job is
+    /// none of ours.
+    pub(super) async fn job_call(&self, caller: &Caller, tool: &str, params: &Params<'_>) -> Option<JobCall> {
+        let jobs = &self.inner.options.jobs;
+        let plain = tool.strip_prefix("taskgate_").unwrap_or(tool);
+        let kind = if plain == jobs.result_tool || tool == jobs.result_tool {
+            JobTool::Result
+        } else if plain == jobs.cancel_tool || tool == jobs.cancel_tool {
+            JobTool::Cancel
+        } else if plain == jobs.list_tool || tool == jobs.list_tool {
+            JobTool::List
+        } else {
+            return None;
+        };
+        let catalog = caller.catalog();
+        let names = self.inner.job_names(catalog.as_deref());
+        let arguments = entries(params.arguments().unwrap_or_default());
+        let job_id = arguments.get("job_id").and_then(|text| serde_json::from_str::<String>(text).ok());
+        let offered = names.as_ref().is_some_and(|names| names.iter().any(|name| name == tool));
+        if !offered && !self.is_ours(job_id.as_deref()).await {
+            return None;
+        }
+        let wait = seconds(arguments.get("wait_s").copied());
+        Some(JobCall { tool: kind, job_id, wait, names: names.unwrap_or_default() })
+    }
+
+    async fn is_ours(&self, job_id: Option<&str>) -> bool {
+        let Some(id) = job_id.and_then(|id| id.trim().parse::<TaskId>().ok()) else { return false };
+        matches!(self.inner.worker.tasks.get(id).await, Ok(Some(_)))
+    }
+
+    pub(super) async fn job(&self, caller: Caller, call: JobCall, id: &Id) -> Reply {
+        match call.tool {
+            JobTool::Result => self.read_job(caller, call, id).await,
+            JobTool::Cancel => {
+                let text = self.cancel_job(&caller, &call).await.unwrap_or_else(|error| unavailable(&error));
+                self.says(&caller, id, &text)
+            }
+            JobTool::List => {
+                let text = self.list_jobs(&caller).await.unwrap_or_else(|error| unavailable(&error));
+                self.says(&caller, id, &text)
+            }
+        }
+    }
+
+    /// Waits for the end of a job, in steps, so that the stream is kept alive and a client that leaves is noticed.
+    async fn read_job(&self, caller: Caller, call: JobCall, id: &Id) -> Reply {
+        let task = match self.named(&caller, &call).await {
+            Ok(task) => task,
+            Err(text) => return self.says(&caller, id, &text),
+        };
+        let Ok(asked) = call.wait else {
+            return self.says(&caller, id, &job::bad_arguments("wait_s is a number of seconds, from 0 to 25."));
+        };
+        let until = caller.received + self.how_long(&caller, &task, asked);
+        if task.status.ended().is_some() || until <= Instant::now() {
+            let text = self.job_text(&task, &call.names).await;
+            return self.says(&caller, id, &text);
+        }
+        let (steps, receiver) = mpsc::channel(1);
+        let reply = caller.reply(Outgoing::Later(receiver));
+        let (gateway, id) = (self.clone(), id.clone());
+        drop(
+            self.inner
+                .worker
+                .work
+                .spawn(async move { gateway.wait_for_job(caller, task, (call.names, id, until), steps).await }),
+        );
+        reply
+    }
+
+    async fn wait_for_job(
+        &self,
+        caller: Caller,
+        task: Task,
+        (names, id, until): (JobNames, Id, Instant),
+        steps: mpsc::Sender<Step>,
+    ) {
+        let worker = &self.inner.worker;
+        let task = tokio::select! {
+            waited = worker.tasks.wait(task.id, until) => waited.ok().flatten().unwrap_or(task),
+            () = worker.work.severed() => task,
+            () = steps.closed() => {
+                worker.patience.gave_up(caller.habit(), caller.received.elapsed());
+                return self.tally(&caller).done(Side::Client);
+            }
+        };
+        let text = self.job_text(&task, &names).await;
+        self.tally(&caller).done(Side::None);
+        let answer = Answer::message(http::StatusCode::OK, result_response(&id, &text));
+        let _ = steps.send(Step::Done(answer)).await;
+    }
+
+    /// How long this read waits: as long as it was asked to, else longer from read to read.
+    fn how_long(&self, caller: &Caller, task: &Task, asked: Option<Duration>) -> Duration {
+        if task.status.ended().is_some() {
+            return Duration::ZERO;
+        }
+        let reads = self.inner.worker.tasks.count_read(task.id);
+        let wait = match asked {
+            Some(asked) => asked.min(LONGEST_WAIT),
+            None => task.threshold.saturating_mul(1 << reads.min(16)).min(self.inner.options.jobs.wait),
+        };
+        self.patience(caller, wait)
+    }
+
+    /// How a job stands, as text; marks an outcome as read.
+    async fn job_text(&self, task: &Task, names: &JobNames) -> String {
+        let tasks = &self.inner.worker.tasks;
+        let result = match task.status {
+            Status::Completed { .. } => match tasks.result(task.id).await {
+                Ok(result) => result,
+                Err(error) => return unavailable(&error),
+            },
+            Status::Working { .. } | Status::Failed { .. } | Status::Cancelled { .. } => None,
+        };
+        if task.status.ended().is_some() && !task.fetched {
+            let _ = tasks.apply(task.id, Event::Fetched, None).await;
+        }
+        job::read(task, result.as_ref(), tasks.now(), names)
+    }
+
+    async fn cancel_job(&self, caller: &Caller, call: &JobCall) -> Result<String, StoreError> {
+        let task = match self.named(caller, call).await {
+            Ok(task) => task,
+            Err(text) => return Ok(text),
+        };
+        let task = self.cancel(&task).await?;
+        Ok(job::cancelled(&task, &call.names))
+    }
+
+    async fn list_jobs(&self, caller: &Caller) -> Result<String, StoreError> {
+        let tasks = &self.inner.worker.tasks;
+        let session = caller.identity.session.filter(|_| self.inner.options.owner == OwnerMode::Session);
+        let Some(session) = session else {
+            return Ok(job::bad_arguments("Jobs cannot be listed here, since callers cannot be told apart."));
+        };
+        let upstream = caller.leg.upstream.options.path.clone();
+        let query = ListQuery { upstream, session, after: None, limit: LISTED };
+        Ok(job::listed(&tasks.list(&query).await?, tasks.now()))
+    }
+
+    /// The job a call names; what to say instead if there is none for this caller.
+    async fn named(&self, caller: &Caller, call: &JobCall) -> Result<Task, String> {
+        let tasks = &self.inner.worker.tasks;
+        let Some(job_id) = &call.job_id else {
+            return Err(job::bad_arguments("job_id is missing: pass the job_id of the handle."));
+        };
+        match access::find(tasks, caller, job_id).await {
+            Ok(Some(task)) if task.is_expired(tasks.now()) => Err(job::expired()),
+            Ok(Some(task)) => Ok(task),
+            Ok(None) => Err(job::not_found()),
+            Err(error) => Err(unavailable(&error)),
+        }
+    }
+}
+
+/// What a model is told while the store does not work.
+fn unavailable(error: &StoreError) -> String {
+    tracing::warn!(%error, "a job cannot be read");
+    job::unavailable(&error_object(&Error::StoreUnavailable))
+}
+
+/// Seconds from JSON; models write numbers as strings.
+fn seconds(text: Option<&str>) -> Result<Option<Duration>, ()> {
+    let Some(text) = text.filter(|text| *text != "null") else { return Ok(None) };
+    let number: f64 = text.trim_matches('"').trim().parse().map_err(|_| ())?;
+    if number.is_nan() || number < 0.0 {
+        return Err(());
+    }
+    Ok(Some(Duration::try_from_secs_f64(number).unwrap_or(LONGEST_WAIT)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_as_models_write_them() {
+        for (text, expected) in [
+            (None, Ok(None)),
+            (Some("null"), Ok(None)),
+            (Some("0"), Ok(Some(Duration::ZERO))),
+            (Some("1.5"), Ok(Some(Duration::from_millis(1_500)))),
+            (Some("\"10\""), Ok(Some(Duration::from_secs(10)))),
+            (Some("1e300"), Ok(Some(LONGEST_WAIT))),
+            (Some("-1"), Err(())),
+            (Some("true"), Err(())),
+            (Some("[]"), Err(())),
+        ] {
+            assert_eq!(seconds(text), expected, "{text:?}");
+        }
+    }
+}
