@@ -26,7 +26,7 @@ const DEFAULT_PORT: u16 = 8080;
 
 /// Show what taskgate does, with a built-in slow server behind it
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// End after the steps, with status 1 if one went wrong, instead of serving until Ctrl-C
     #[arg(long)]
     once: bool,
@@ -37,7 +37,7 @@ pub struct Args {
 
 /// Runs the demo. Status 0 if every step went as it should.
 #[must_use]
-pub fn run(args: Args) -> ExitCode {
+pub(super) fn run(args: Args) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("no runtime: {error}")),
@@ -204,10 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_is_toml() {
-        let text = configuration("127.0.0.1:0".parse().unwrap(), "http://127.0.0.1:9/mcp");
-        let table: toml::Table = text.parse().unwrap();
-        assert_eq!(table["tasks"]["threshold"].as_str(), Some("400ms"));
+    fn the_configuration_is_accepted() {
+        for listen in ["127.0.0.1:0", "0.0.0.0:8080"] {
+            let text = configuration(listen.parse().unwrap(), "http://127.0.0.1:9/mcp");
+            let config = Config::parse(&text, &Overrides::default()).unwrap();
+            assert_eq!(config.server.listen, listen.parse().unwrap());
+            assert_eq!(config.upstreams[0].rules.defaults().threshold, THRESHOLD);
+        }
     }
 
     #[test]
