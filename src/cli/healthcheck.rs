@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Ask a running taskgate whether it is alive (for a container's health check)
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// What to ask [default: /healthz of TASKGATE_ADMIN_LISTEN, else http://127.0.0.1:9090/healthz]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
@@ -25,7 +25,7 @@ pub struct Args {
 
 /// Asks, prints one line, and returns status 0 if the answer was a success within two seconds, else 1.
 #[must_use]
-pub fn run(args: Args) -> ExitCode {
+pub(super) fn run(args: Args) -> ExitCode {
     let admin = std::env::var(VARIABLE).ok();
     let verdict = args.url.map_or_else(|| url(admin.as_deref()), Ok).and_then(|url| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
