@@ -4,7 +4,6 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +14,10 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, Response};
 use serde_json::{Value, json};
 
+use super::Source;
 use super::demo::answer;
 use super::demo::client::explain;
-use crate::config::{self, Config, Overrides};
+use crate::config;
 use crate::policy::{Mode, Rules, Terms};
 use crate::upstream::{Body, Client, Options};
 
@@ -30,13 +30,9 @@ const MOST_PAGES: usize = 50;
 
 /// Ask the upstreams for their tools and show how each is called: mode, threshold, hints
 #[derive(Debug, clap::Args)]
-pub struct Args {
-    /// The configuration with the upstreams and their rules
-    #[arg(long, value_name = "FILE", env = "TASKGATE_CONFIG", default_value = "taskgate.toml")]
-    config: PathBuf,
-    /// Ask this server instead, on the default terms
-    #[arg(long, value_name = "URL")]
-    upstream: Option<String>,
+pub(super) struct Args {
+    #[command(flatten)]
+    source: Source,
     /// A header for every request, as in "Authorization: Bearer …" (may be repeated)
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header)]
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -47,14 +43,18 @@ pub struct Args {
 
 /// Asks and prints. Status 1 if an upstream could not be asked, 78 if the configuration is wrong.
 #[must_use]
-pub fn run(args: Args) -> ExitCode {
-    let config = match configuration(&args) {
+pub(super) fn run(args: Args) -> ExitCode {
+    let config = match args.source.read() {
         Ok(config) => config,
-        Err(error) => return complain(&error, 78),
+        Err(status) => return status,
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("no runtime: {error}"), 1),
+        Err(error) => {
+            // Without a reader there is nobody to tell; the status says it too.
+            let _ = writeln!(std::io::stderr(), "taskgate tools: no runtime: {error}");
+            return ExitCode::FAILURE;
+        }
     };
     let headers: HeaderMap = args.headers.into_iter().collect();
     let shelves = runtime.block_on(join_all(config.upstreams.iter().map(|upstream| shelf(upstream, &headers))));
@@ -63,26 +63,6 @@ pub fn run(args: Args) -> ExitCode {
     // A reader that leaves early has seen enough.
     let _ = std::io::stdout().write_all(text.as_bytes());
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-}
-
-fn complain(error: &str, status: u8) -> ExitCode {
-    // Without a reader there is nobody to tell; the status says it too.
-    let _ = writeln!(std::io::stderr(), "taskgate tools: {error}");
-    ExitCode::from(status)
-}
-
-fn configuration(args: &Args) -> Result<Config, String> {
-    let text = match &args.upstream {
-        // A JSON string is a TOML string.
-        Some(url) => format!("[[upstream]]\nname = \"upstream\"\nurl = {}\n", json!(url)),
-        None => std::fs::read_to_string(&args.config).map_err(|error| {
-            format!(
-                "cannot read {}: {error}\nname a file with --config, or a server with --upstream",
-                args.config.display()
-            )
-        })?,
-    };
-    Config::parse(&text, &Overrides::default()).map_err(|problems| problems.to_string())
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
@@ -150,9 +130,15 @@ async fn shelf(upstream: &config::Upstream, headers: &HeaderMap) -> Shelf {
     Shelf {
         name: options.name.clone(),
         path: options.path.clone(),
-        url: options.url.to_string(),
+        url: shown(&options.url),
         tools: listed.map(|tools| tools.iter().map(|tool| Tool::new(tool, &upstream.rules)).collect()),
     }
+}
+
+/// The URL without its query, which may hold a key.
+fn shown(url: &http::Uri) -> String {
+    let host = url.authority().map_or("", |authority| authority.as_str());
+    format!("{}://{host}{}", url.scheme_str().unwrap_or_default(), url.path())
 }
 
 /// All tools of one upstream: one session, opened, read page by page, closed.
@@ -319,6 +305,7 @@ mod tests {
     use hyper_util::rt::TokioIo;
 
     use super::*;
+    use crate::config::{Config, Overrides};
     use crate::shutdown::Work;
 
     fn terms(mode: Mode) -> Arc<Terms> {
@@ -446,7 +433,9 @@ c: http://c/mcp served on /c
     #[tokio::test]
     async fn reads_every_page_in_one_session() {
         let work = Work::new();
-        let shelf = asked(&upstream(&work, paged).await).await;
+        let url = upstream(&work, paged).await;
+        let shelf = asked(&format!("{url}?key=hunter2")).await;
+        assert_eq!(shelf.url, url);
         let tools = shelf.tools.unwrap();
         let rows: Vec<_> = tools.iter().map(|tool| (tool.name.as_str(), tool.read_only)).collect();
         assert_eq!(rows, [("one", None), ("two", Some(true))]);
