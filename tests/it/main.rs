@@ -5,5 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // tests may fail, and have no work to drain
 #![allow(unreachable_pub)] // `pub` says what the support offers to the stories
 
+mod ids;
+mod sessions;
 mod support;
+mod threshold;
 mod upstream_itself;

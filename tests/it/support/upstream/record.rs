@@ -36,6 +36,12 @@ struct Ids<'a> {
     id: Option<&'a RawValue>,
 }
 
+/// The JSON text of a message's id, empty if there is none.
+pub fn id_of(message: &str) -> String {
+    let ids = serde_json::from_str::<Ids<'_>>(message).ok();
+    ids.and_then(|ids| ids.id.map(|id| id.get().to_owned())).unwrap_or_default()
+}
+
 impl Recorded {
     /// The JSON-RPC method, empty if there is none.
     pub fn method(&self) -> &str {
@@ -44,10 +50,7 @@ impl Recorded {
 
     /// The JSON text of the id, empty if there is none.
     pub fn id(&self) -> String {
-        serde_json::from_str::<Ids<'_>>(&self.body)
-            .ok()
-            .and_then(|ids| ids.id.map(|id| id.get().to_owned()))
-            .unwrap_or_default()
+        id_of(&self.body)
     }
 
     /// The tool that is called, empty if none is.
