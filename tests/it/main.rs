@@ -5,7 +5,10 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // tests may fail, and have no work to drain
 #![allow(unreachable_pub)] // `pub` says what the support offers to the stories
 
+mod cancel;
+mod ext;
 mod ids;
+mod jobs;
 mod sessions;
 mod support;
 mod threshold;

@@ -253,7 +253,7 @@ async fn b31_stale_session_is_passed_on() {
     assert_eq!(gone.status, 404);
     assert!(gone.error()["code"].is_number());
     assert_eq!(client.job_end(&job).await.block(1), "worth it", "finished work stays readable");
-    assert_eq!(gate.client().open().await.call("slow", json!({})).await.text(), "worth it");
+    assert_eq!(gate.client().open().await.outcome("slow", json!({})).await, "worth it");
 
     let refuse = script::responds(400, &[("content-type", "text/plain")], b"No valid session ID provided");
     let upstream = Upstream::builder().on("tools/call", refuse).tool("any", script::says("")).start().await;

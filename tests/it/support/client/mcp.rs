@@ -238,6 +238,15 @@ impl Client {
         panic!("job {id} does not end");
     }
 
+    /// Calls a tool and returns its text, whether it came inline or by a job.
+    pub async fn outcome(&self, tool: &str, arguments: Value) -> String {
+        let answer = self.call(tool, arguments).await;
+        match serde_json::from_str::<Value>(answer.text()) {
+            Ok(note) if note["status"] == "running" => self.job_end(&answer.job()).await.block(1).to_owned(),
+            _ => answer.text().to_owned(),
+        }
+    }
+
     /// Cancels a job.
     pub async fn cancel_job(&self, id: &str) -> Answer {
         self.call("cancel_job", json!({"job_id": id})).await
