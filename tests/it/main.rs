@@ -7,8 +7,11 @@
 
 mod cancel;
 mod ext;
+mod fidelity;
 mod ids;
 mod jobs;
+mod progress;
+mod retries;
 mod sessions;
 mod support;
 mod threshold;
