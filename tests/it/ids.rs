@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::upstream::{id_of, script};
+use crate::support::upstream::{Recorded, id_of, script};
 use crate::support::{Gate, Latch, PATIENT, Upstream, eventually, ms, throughout};
 
 #[tokio::test]
@@ -45,7 +45,7 @@ async fn b13_same_id_twice_in_the_background() {
     let (first, second) = tokio::join!(call("A"), call("B"));
     let (first, second) = (first.job(), second.job());
     assert_ne!(first, second);
-    let ids: Vec<_> = upstream.calls("slow").iter().map(|call| call.id()).collect();
+    let ids: Vec<_> = upstream.calls("slow").iter().map(Recorded::id).collect();
     assert_ne!(ids[0].trim_matches('"'), ids[1].trim_matches('"'));
     latch.open();
     assert_eq!(client.job_end(&first).await.block(1), "A");

@@ -6,13 +6,17 @@
 #![allow(unreachable_pub)] // `pub` says what the support offers to the stories
 
 mod cancel;
+mod drain;
 mod ext;
 mod fidelity;
+mod http;
 mod ids;
 mod jobs;
+mod limits;
 mod progress;
 mod retries;
 mod sessions;
+mod streams;
 mod support;
 mod threshold;
 mod upstream_itself;

@@ -53,7 +53,7 @@ async fn b40_progress_only_with_the_clients_token() {
 async fn b40_progress_is_harvested_for_who_did_not_ask() {
     let latch = Latch::new();
     let upstream = Upstream::builder().tool("chatty", chatty(&latch)).start().await;
-    let gate = Gate::start(&upstream, "").await;
+    let gate = Gate::start(&upstream, "[tasks]\nthreshold = \"150ms\"").await;
     let client = gate.client().extension().open().await;
     let handle = client.call("chatty", json!({"n": 2})).await;
     assert!(handle.before(PROGRESS).is_empty(), "{:?}", handle.events);
@@ -116,7 +116,7 @@ async fn b42_tokens_keep_their_type_and_their_call() {
 async fn b44_the_status_moves() {
     let latch = Latch::new();
     let upstream = Upstream::builder().tool("chatty", chatty(&latch)).start().await;
-    let gate = Gate::start(&upstream, "").await;
+    let gate = Gate::start(&upstream, "[tasks]\nthreshold = \"150ms\"").await;
     let client = gate.client().extension().open().await;
     let handle = client.call("chatty", json!({"n": 2})).await;
     let task = handle.task();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-pub use client::{Answer, Client};
+pub use client::Client;
 pub use gate::Gate;
 pub use upstream::Upstream;
 

@@ -162,12 +162,13 @@ impl Call {
     /// Resolves when this call was cancelled by a notification on its session that names its id.
     pub async fn cancelled(&self) {
         let mut changes = self.shared.log.changes();
-        let id = self.request.id();
+        let id = &self.request.json["id"];
         loop {
             changes.borrow_and_update();
-            let named = self.shared.log.cancels().iter().any(|cancel| {
-                cancel.session() == self.request.session() && cancel.json["params"]["requestId"].to_string() == id
-            });
+            let named =
+                self.shared.log.cancels().iter().any(|cancel| {
+                    cancel.session() == self.request.session() && cancel.json["params"]["requestId"] == *id
+                });
             if named || changes.changed().await.is_err() {
                 return;
             }

@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use call::Call;
-pub use record::{Log, id_of};
+pub use record::{Log, Recorded, id_of};
 pub use script::Script;
 
 /// Whether the server has a GET stream.

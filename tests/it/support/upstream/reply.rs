@@ -39,10 +39,8 @@ impl Line {
 
     /// Closes the connection; with `linger` zero the peer sees a reset.
     pub(super) fn close(&self, linger: Option<Duration>) {
-        if let Some(socket) = self.socket.lock().unwrap().take() {
-            if linger.is_some() {
-                socket.set_linger(linger).expect("linger can be set");
-            }
+        if let (Some(socket), true) = (self.socket.lock().unwrap().take(), linger.is_some()) {
+            socket.set_linger(linger).expect("linger can be set");
         }
         self.end.cancel();
     }

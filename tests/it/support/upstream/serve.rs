@@ -110,15 +110,13 @@ fn refusal(call: &Call) -> Option<(u16, &'static str)> {
 
 async fn post(mut call: Call) {
     let method = call.request.method().to_owned();
-    if method.is_empty() {
-        return accepted(call);
-    }
     let shared = call.shared.clone();
     call.before = count(&shared, &method);
     if let Some(script) = shared.settings.methods.get(&method) {
         return script(call).await;
     }
     match method.as_str() {
+        "" => accepted(call),
         "initialize" => initialize(call),
         "ping" => call.result(&json!({})),
         "tools/list" => list(call),
