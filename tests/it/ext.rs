@@ -40,7 +40,9 @@ async fn b52_only_a_declared_and_eligible_call_yields_a_task() {
     let per_request = gate.client().extension_per_request().open().await;
     let experimental = gate.client().capabilities(json!({"experimental": {EXTENSION: {}}})).open().await;
     for more in [json!({}), json!({"task": {"ttl": 60000}}), json!({"task": {}})] {
-        plain.call_with("eligible", more.clone()).await.job();
+        let handle = plain.call_with("eligible", more.clone()).await;
+        handle.job();
+        assert!(handle.result().get("resultType").is_none() && handle.result().get("task").is_none());
         for client in [&ext, &per_request, &experimental] {
             client.call_with("eligible", more.clone()).await.task();
         }

@@ -106,7 +106,7 @@ async fn b15_ids_come_back_digit_for_digit() {
     let latch = Latch::new();
     let upstream =
         Upstream::builder().tool("fast", script::says("x")).tool("slow", script::held(&latch, "y")).start().await;
-    let rule = "[tasks]\nthreshold = \"30s\"\n[upstream]\n[[upstream.rule]]\ntool = \"slow\"\nmode = \"async\"";
+    let rule = "[tasks]\nthreshold = \"30s\"\n[upstream]\n[[upstream.rule]]\ntool = \"slow\"\nthreshold = \"20ms\"";
     let gate = Gate::start(&upstream, rule).await;
     let plain = gate.client().open().await;
     let ext = gate.client().extension().open().await;

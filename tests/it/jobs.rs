@@ -170,7 +170,8 @@ async fn b66_a_handle_is_not_mistaken_for_an_answer() {
     let (result, note) = (handle.result(), handle.note());
     assert_eq!(result["content"].as_array().unwrap().len(), 1);
     assert_eq!((&result["isError"], &result["structuredContent"]), (&json!(false), &note));
-    let keys: Vec<_> = note.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut keys: Vec<_> = note.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
     assert_eq!(keys, ["job_id", "message", "status"]);
     let message = note["message"].as_str().unwrap();
     assert!(message.contains("not finished"), "{message}");

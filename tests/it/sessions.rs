@@ -272,7 +272,9 @@ async fn b98_idle_sessions_are_forgotten_but_not_busy_ones() {
     let idle = gate.client().extension().open().await;
     tokio::time::sleep(ms(500)).await;
     busy.call("slow", json!({})).await.task();
-    idle.call("slow", json!({})).await.job(); // what it declared is forgotten, the session itself is not
+    let plain = idle.call("slow", json!({})).await;
+    plain.job();
+    assert!(plain.result().get("resultType").is_none(), "what it declared is forgotten, the session itself is not");
     latch.open();
     assert_eq!(busy.task_end(&task).await.state(), "completed");
 }

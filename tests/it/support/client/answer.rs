@@ -6,6 +6,7 @@ use http::HeaderMap;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::super::parsed;
 use super::http::Reply;
 use super::sse::SseEvent;
 
@@ -50,7 +51,7 @@ impl Answer {
         } else {
             raw = reply.text().await;
         }
-        let json = serde_json::from_str(&raw).unwrap_or_default();
+        let json = parsed(&raw);
         Self { status, headers, raw, json, events, sse, at: Instant::now() }
     }
 

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::soon;
+use super::super::{parsed, soon};
 use super::http::Connection;
 
 /// One event, or one comment.
@@ -31,7 +31,7 @@ pub struct SseEvent {
 impl SseEvent {
     /// The data as JSON, `Null` if it is none.
     pub fn json(&self) -> Value {
-        self.data.as_deref().and_then(|data| serde_json::from_str(data).ok()).unwrap_or_default()
+        self.data.as_deref().map(parsed).unwrap_or_default()
     }
 }
 

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::super::parsed;
 use super::call::Call;
 use super::record::Recorded;
 use super::reply::{Line, Outflow, Reply};
@@ -61,7 +62,7 @@ async fn exchange(
         http: head.method.to_string(),
         path: head.uri.to_string(),
         headers: head.headers,
-        json: serde_json::from_str(&body).unwrap_or_default(),
+        json: parsed(&body),
         body,
     });
     let (reply, awaited) = Reply::pair(shared.log.clone(), request.n, line, shared.settings.headers.clone());
