@@ -1,0 +1,22 @@
+//! Stories over real sockets: a client, taskgate, and a scripted upstream.
+//!
+//! One binary, one file per story, each test named after what goes wrong in the field otherwise.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)] // tests may fail, and have no work to drain
+#![allow(unreachable_pub)] // `pub` says what the support offers to the stories
+
+mod cancel;
+mod drain;
+mod ext;
+mod fidelity;
+mod http;
+mod ids;
+mod jobs;
+mod limits;
+mod progress;
+mod retries;
+mod sessions;
+mod streams;
+mod support;
+mod threshold;
+mod upstream_itself;

@@ -1,0 +1,184 @@
+//! taskgate itself, started in front of a scripted upstream.
+//!
+//! The only file of these tests that names the crate: everything else speaks HTTP to it.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use taskgate::app::App;
+use taskgate::config::{Config, Overrides};
+use toml::{Table, Value};
+
+use super::client::{Client, Http};
+use super::upstream::Upstream;
+
+/// Short times, so that a story takes tens of milliseconds.
+const DEFAULTS: &str = r#"
+[server]
+listen = "127.0.0.1:0"
+keepalive = "200ms"
+drain_timeout = "2s"
+[admin]
+listen = "127.0.0.1:0"
+[log]
+level = "warn"
+[store]
+kind = "memory"
+[tasks]
+threshold = "60ms"
+poll_interval = "1s"
+"#;
+
+/// A running taskgate; cut off when dropped.
+pub struct Gate {
+    app: App,
+    /// Where clients connect.
+    pub addr: SocketAddr,
+}
+
+impl Gate {
+    /// Starts in front of `upstream` at `/mcp`. `overrides` are laid over short defaults; what stands in a
+    /// table `[upstream]` (and `[[upstream.rule]]`) belongs to this upstream.
+    pub async fn start(upstream: &Upstream, overrides: &str) -> Self {
+        Self::at(&upstream.url(), overrides).await
+    }
+
+    /// The same in front of any URL.
+    pub async fn at(url: &str, overrides: &str) -> Self {
+        let mut config = merged(overrides);
+        let written = config.remove("upstream");
+        let upstream = match written {
+            Some(Value::Table(table)) => table,
+            None => Table::new(),
+            Some(other) => panic!("[upstream] is one table here, not {other:?}"),
+        };
+        Self::run(config, vec![named("it", "/mcp", url, upstream)]).await
+    }
+
+    /// Starts in front of several upstreams, each on its path.
+    pub async fn paths(upstreams: &[(&str, &Upstream)], overrides: &str) -> Self {
+        let tables = upstreams
+            .iter()
+            .map(|(path, upstream)| named(path.trim_matches('/'), path, &upstream.url(), Table::new()))
+            .collect();
+        Self::run(merged(overrides), tables).await
+    }
+
+    async fn run(config: Table, upstreams: Vec<Table>) -> Self {
+        let text = written(&config, &upstreams);
+        let config = match Config::parse(&text, &Overrides::default()) {
+            Ok(config) => config,
+            Err(problems) => panic!("configuration refused: {problems:?}\n{text}"),
+        };
+        let app = match App::start(config).await {
+            Ok(app) => app,
+            Err(error) => panic!("taskgate does not start: {error:?}\n{text}"),
+        };
+        let addr = app.addr();
+        Self { app, addr }
+    }
+
+    /// Whether a configuration with these lines is accepted.
+    pub fn accepts(overrides: &str) -> bool {
+        let mut config = merged(overrides);
+        config.remove("upstream");
+        let text = written(&config, &[named("it", "/mcp", "http://127.0.0.1:1/mcp", Table::new())]);
+        Config::parse(&text, &Overrides::default()).is_ok()
+    }
+
+    /// An MCP client of `/mcp` that has not said hello yet.
+    pub fn client(&self) -> Client {
+        Client::new(self.addr)
+    }
+
+    /// A bare HTTP client.
+    pub fn http(&self) -> Http {
+        Http::new(self.addr)
+    }
+
+    /// Status and body of a page of the admin listener.
+    pub async fn admin(&self, path: &str) -> (u16, String) {
+        let addr = self.app.admin_addr().expect("the admin listener is on");
+        let reply = Http::new(addr).send("GET", path, &[], "").await;
+        (reply.status, reply.text().await)
+    }
+
+    /// What the first SIGTERM does.
+    pub fn drain(&self) {
+        self.app.drain();
+    }
+
+    /// Resolves when the drain is done.
+    pub async fn finished(&self) {
+        self.app.finished().await;
+    }
+
+    /// What the second SIGTERM does.
+    pub fn stop(&self) {
+        self.app.stop();
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.app.stop();
+    }
+}
+
+fn merged(overrides: &str) -> Table {
+    let mut config: Table = DEFAULTS.parse().expect("the defaults are TOML");
+    let overrides: Table = overrides.parse().expect("the overrides are TOML");
+    for (section, value) in overrides {
+        match (config.get_mut(&section), value) {
+            (Some(Value::Table(known)), Value::Table(new)) => known.extend(new),
+            (_, value) => {
+                config.insert(section, value);
+            }
+        }
+    }
+    config
+}
+
+fn named(name: &str, path: &str, url: &str, mut table: Table) -> Table {
+    for (key, value) in [("name", name), ("path", path), ("url", url)] {
+        table.insert(key.to_owned(), Value::String(value.to_owned()));
+    }
+    table
+}
+
+fn written(config: &Table, upstreams: &[Table]) -> String {
+    let mut text = String::new();
+    for (section, value) in config {
+        let table = value.as_table().expect("the file has tables only");
+        write!(text, "[{section}]\n{}", lines(table)).expect("a String takes everything");
+    }
+    for upstream in upstreams {
+        let mut upstream = upstream.clone();
+        let rules = upstream.remove("rule");
+        write!(text, "[[upstream]]\n{}", lines(&upstream)).expect("a String takes everything");
+        for rule in rules.iter().flat_map(|rules| rules.as_array().expect("[[upstream.rule]]")) {
+            let rule = rule.as_table().expect("[[upstream.rule]]");
+            write!(text, "[[upstream.rule]]\n{}", lines(rule)).expect("a String takes everything");
+        }
+    }
+    text
+}
+
+fn lines(table: &Table) -> String {
+    table.iter().map(|(key, value)| format!("{key} = {}\n", inline(value))).collect()
+}
+
+fn inline(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{text:?}"),
+        Value::Array(values) => format!("[{}]", values.iter().map(inline).collect::<Vec<_>>().join(", ")),
+        Value::Table(table) => {
+            let pairs: Vec<_> = table.iter().map(|(key, value)| format!("{key:?} = {}", inline(value))).collect();
+            format!("{{ {} }}", pairs.join(", "))
+        }
+        Value::Integer(number) => number.to_string(),
+        Value::Float(number) => number.to_string(),
+        Value::Boolean(answer) => answer.to_string(),
+        Value::Datetime(_) => panic!("no key of the file is a date"),
+    }
+}

@@ -1,0 +1,82 @@
+//! Scripts in one word, for the tools that most stories need.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::Latch;
+use super::Call;
+
+/// How a request is answered.
+pub type Script = Arc<dyn Fn(Call) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// A script from an async closure.
+pub fn script<F, A>(run: F) -> Script
+where
+    F: Fn(Call) -> A + Send + Sync + 'static,
+    A: Future<Output = ()> + Send + 'static,
+{
+    Arc::new(move |call| Box::pin(run(call)))
+}
+
+/// Says `text` at once.
+pub fn says(text: &'static str) -> Script {
+    script(move |mut call| async move { call.say(text) })
+}
+
+/// Says `text` after a while.
+pub fn after(wait: Duration, text: &'static str) -> Script {
+    script(move |mut call| async move {
+        tokio::time::sleep(wait).await;
+        call.say(text);
+    })
+}
+
+/// Says `text` when the test opens the latch.
+pub fn held(latch: &Latch, text: &'static str) -> Script {
+    let latch = latch.clone();
+    script(move |mut call| {
+        let latch = latch.clone();
+        async move {
+            latch.passed().await;
+            call.say(text);
+        }
+    })
+}
+
+/// Says what its argument `text` says, when the test opens the latch.
+pub fn echo_held(latch: &Latch) -> Script {
+    let latch = latch.clone();
+    script(move |mut call| {
+        let latch = latch.clone();
+        async move {
+            latch.passed().await;
+            let text = call.arg("text").as_str().unwrap_or_default().to_owned();
+            call.say(&text);
+        }
+    })
+}
+
+/// Says what its argument `text` says.
+pub fn echo() -> Script {
+    script(|mut call| async move {
+        let text = call.arg("text").as_str().unwrap_or_default().to_owned();
+        call.say(&text);
+    })
+}
+
+/// Answers with this result, digit for digit.
+pub fn answers(result: &'static str) -> Script {
+    script(move |mut call| async move { call.result_text(result) })
+}
+
+/// Answers with any HTTP response.
+pub fn responds(status: u16, headers: &'static [(&'static str, &'static str)], body: &'static [u8]) -> Script {
+    script(move |mut call| async move { call.raw(status, headers, body) })
+}
+
+/// Works until it is cancelled by name or its exchange is closed.
+pub fn until_cancelled() -> Script {
+    script(|call| async move { call.cancelled().await })
+}
