@@ -70,7 +70,8 @@ async def serve(reader, writer):
 
 
 async def main():
-    server = await asyncio.start_server(serve, "127.0.0.1", int(sys.argv[1]), backlog=4096)
+    address = sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1"
+    server = await asyncio.start_server(serve, address, int(sys.argv[1]), backlog=4096)
     async with server:
         await server.serve_forever()
 
