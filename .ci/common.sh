@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What run and full share: installing what is missing, and timing each step.
 # Sourced, not run.
 

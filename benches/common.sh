@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the bench scripts share: free ports, starting and ending what they start, CPU and memory of a process tree.
 # Sourced, not run: each script keeps its own options, this file keeps the promise that nothing is left behind.
 

@@ -125,14 +125,14 @@ measure() {
     cpu = subject == "direct" ? 0 : ticks / hertz * 1000 / $2
     printf "%s %s %.0f %.4f %.2f %.2f\n", series, subject, $2 * 1e6 / $3, cpu, $5 / 1000, $6 / 1000
   }' | tee -a "$WORK/figures" |
-    awk '{ printf "%-9s %-9s %8d requests/s  %8.4f CPU s per 1,000  p50 %6.2f ms  p99 %6.2f ms\n", $1, $2, $3, $4, $5, $6 }'
+    awk '{ printf "%-9s %-9s %8d requests/s  %8s CPU s per 1,000  p50 %6.2f ms  p99 %6.2f ms\n", $1, $2, $3, ($4 > 0 ? $4 : "-"), $5, $6 }'
 }
 
 : >"$WORK/figures"
 for subject in direct nginx taskgate; do
   probe "$subject"
   for _ in $(seq "$CONNECTIONS"); do open_session "${PORT[$subject]}"; done >"$WORK/sessions.$subject"
-  SESSIONS= wrk -t 2 -c "$CONNECTIONS" -d 1s -s load.lua "http://127.0.0.1:${PORT[$subject]}/mcp" >/dev/null
+  SESSIONS='' wrk -t 2 -c "$CONNECTIONS" -d 1s -s load.lua "http://127.0.0.1:${PORT[$subject]}/mcp" >/dev/null
 done
 for series in plain sessions; do
   for _ in $(seq "$ROUNDS"); do
