@@ -129,6 +129,7 @@ async def main():
     errors += [e for e in outcomes if isinstance(e, BaseException)]
     outcomes = [o for o in outcomes if not isinstance(o, BaseException)]
     peak, after = memory(options.pid, "VmHWM"), memory(options.pid, "VmRSS")
+    first.close()  # idle since: the proxy may have closed it
     calls = int((await first.tool("calls"))["content"][0]["text"]) - before
     for client in clients:
         client.close()
