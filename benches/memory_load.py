@@ -18,6 +18,8 @@ class Client:
         self.port, self.session, self.number, self.writer = port, None, 0, None
 
     async def post(self, message):
+        if self.writer is not None and self.reader.at_eof():
+            self.close()
         if self.writer is None:
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         body = json.dumps(message).encode()
@@ -129,7 +131,6 @@ async def main():
     errors += [e for e in outcomes if isinstance(e, BaseException)]
     outcomes = [o for o in outcomes if not isinstance(o, BaseException)]
     peak, after = memory(options.pid, "VmHWM"), memory(options.pid, "VmRSS")
-    first.close()  # idle since: the proxy may have closed it
     calls = int((await first.tool("calls"))["content"][0]["text"]) - before
     for client in clients:
         client.close()
