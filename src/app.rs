@@ -14,8 +14,8 @@ use crate::server::{Handled, Handler, Inbound, Labels, Listener, Upgrade};
 use crate::session::{Fingerprints, Patience, Sessions};
 use crate::shutdown::Work;
 use crate::store::{Clock, Memory, Tasks};
-use crate::telemetry::metrics::Metrics;
 use crate::telemetry::Readiness;
+use crate::telemetry::metrics::Metrics;
 use crate::upstream::{self, Upstream};
 use crate::worker::{Limits, Worker};
 

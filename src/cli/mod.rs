@@ -7,8 +7,12 @@
 
 mod check;
 mod completions;
+mod demo;
+mod healthcheck;
 mod init;
+mod run;
 mod source;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -29,10 +33,18 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the proxy
+    Run(run::Args),
     /// Check a configuration: print what is in effect, or every problem at once
     Check(check::Args),
     /// Write a configuration file with every setting and its default
     Init(init::Args),
+    /// Show what an upstream's tools are and how each of them is treated
+    Tools(tools::Args),
+    /// Play all flows against a built-in slow server
+    Demo(demo::Args),
+    /// Ask a running taskgate whether it is alive
+    Healthcheck(healthcheck::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
 }
@@ -40,8 +52,12 @@ enum Command {
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(args),
         Command::Init(args) => init::run(args),
+        Command::Tools(args) => tools::run(args),
+        Command::Demo(args) => demo::run(args),
+        Command::Healthcheck(args) => healthcheck::run(args),
         Command::Completions(args) => completions::run(args),
     }
 }
