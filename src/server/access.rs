@@ -67,8 +67,63 @@ impl Drop for Line {
             rpc = self.labels.method,
             dialect = self.labels.dialect,
             status = self.status,
-            ms = self.started.elapsed().as_secs_f64() * 1e3,
+            ms = self.started.elapsed().as_micros() as f64 / 1e3,
             bytes = self.bytes,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn lines_at(level: Level) -> String {
+        let written = Written::default();
+        let writer = written.clone();
+        let logging =
+            tracing_subscriber::fmt().with_max_level(level).with_writer(move || writer.clone()).with_ansi(false);
+        tracing::subscriber::with_default(logging.finish(), || {
+            let request = Request::post("/mcp?token=secret").body(()).unwrap();
+            if let Some(mut line) = Line::begin(&request) {
+                line.head(StatusCode::OK, Labels { method: "tools/call", dialect: "job" });
+                line.count(42);
+            }
+            drop(Line::begin(&request));
+        });
+        let bytes = written.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn every_request_has_a_line_unless_nobody_reads_them() {
+        let lines = lines_at(Level::INFO);
+        let (answered, left) = lines.split_once('\n').unwrap();
+        for part in [
+            "taskgate::access",
+            "method=\"POST\" path=\"/mcp\" rpc=\"tools/call\" dialect=\"job\" status=200 ms=",
+            "bytes=42",
+        ] {
+            assert!(answered.contains(part), "{part}: {answered}");
+        }
+        assert!(left.contains("status=499"), "{left}");
+        assert!(!lines.contains("secret"), "{lines}");
+        assert_eq!(lines_at(Level::WARN), "");
     }
 }

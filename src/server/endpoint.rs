@@ -82,7 +82,10 @@ impl<H: Handler> Endpoint<H> {
     }
 }
 
-async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, (Refusal, Incoming)> {
+async fn read<B>(mut body: B, limit: usize) -> Result<Bytes, (Refusal, B)>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
@@ -100,23 +103,25 @@ async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, (Refusal, Incom
         if first.len() + more.len() + data.len() > limit {
             return Err((Refusal::BodyTooLarge, body));
         }
-        match () {
-            () if first.is_empty() && more.is_empty() => first = data,
-            () => {
-                if more.is_empty() {
-                    let expected = usize::try_from(body.size_hint().lower()).unwrap_or(limit).min(limit);
-                    more.reserve(first.len() + data.len() + expected);
-                    more.extend_from_slice(&std::mem::take(&mut first));
-                }
-                more.extend_from_slice(&data);
-            }
+        if first.is_empty() && more.is_empty() {
+            first = data;
+            continue;
         }
+        if more.is_empty() {
+            let expected = usize::try_from(body.size_hint().lower()).unwrap_or(limit).min(limit);
+            more.reserve(first.len() + data.len() + expected);
+            more.extend_from_slice(&std::mem::take(&mut first));
+        }
+        more.extend_from_slice(&data);
     }
     Ok(if more.is_empty() { first } else { more.freeze() })
 }
 
 /// The next frame; a timer is only made when there is something to wait for.
-async fn next(body: &mut Incoming) -> Result<Option<Frame<Bytes>>, Refusal> {
+async fn next<B>(body: &mut B) -> Result<Option<Frame<Bytes>>, Refusal>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
     let mut frame = pin!(body.frame());
     let frame = match poll_fn(|cx| Poll::Ready(frame.as_mut().poll(cx))).await {
         Poll::Ready(frame) => frame,
@@ -142,6 +147,36 @@ async fn discard(mut body: Incoming, mut budget: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::convert::Infallible;
+
+    use futures_util::stream::{self, StreamExt};
+    use http_body_util::StreamBody;
+
+    fn frames(chunks: &[&'static str]) -> Vec<Result<Frame<Bytes>, Infallible>> {
+        chunks.iter().map(|chunk| Ok(Frame::data(Bytes::from_static(chunk.as_bytes())))).collect()
+    }
+
+    #[tokio::test]
+    async fn bodies_are_read_whole_up_to_the_limit() {
+        for (chunks, expected) in
+            [(&[][..], Ok("")), (&["ab"], Ok("ab")), (&["", "a", "", "bc", "d"], Ok("abcd")), (&["abc", "de"], Err(()))]
+        {
+            let read = read(StreamBody::new(stream::iter(frames(chunks))), 4).await;
+            match expected {
+                Ok(text) => assert_eq!(read.map_err(|(refusal, _)| refusal), Ok(Bytes::from(text))),
+                Err(()) => assert_eq!(read.map_err(|(refusal, _)| refusal), Err(Refusal::BodyTooLarge)),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stalls_is_given_up() {
+        let started = Instant::now();
+        let body = StreamBody::new(stream::iter(frames(&["ab"])).chain(stream::pending()));
+        assert_eq!(read(body, 100).await.map_err(|(refusal, _)| refusal), Err(Refusal::BodyTimeout));
+        assert_eq!(started.elapsed(), FRAME_PATIENCE);
+    }
 
     #[test]
     fn one_trailing_slash_is_taken_off() {

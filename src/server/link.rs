@@ -52,6 +52,11 @@ impl Link {
         self.multiplexed.load(Ordering::Relaxed)
     }
 
+    /// The process is draining, and this connection knows.
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
     /// Whether the process is draining, as far as this connection has heard.
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
@@ -102,7 +107,7 @@ pub(super) async fn signal(link: Arc<Link>, work: Work, header_timeout: Duration
         biased;
         () = work.severed() => Signal::Sever,
         () = work.draining(), if !link.is_draining() => {
-            link.draining.store(true, Ordering::Relaxed);
+            link.drain();
             Signal::Drain
         }
         signal = overdue(&link, header_timeout) => signal,

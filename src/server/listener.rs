@@ -130,6 +130,9 @@ impl<H: Handler> Connections<H> {
             tracing::debug!(%error, "cannot set socket options");
         }
         let link = Arc::new(self.stack.link(peer.ip()));
+        if self.work.is_draining() {
+            link.drain();
+        }
         let service = {
             let (stack, link) = (Arc::clone(&self.stack), Arc::clone(&link));
             service_fn(move |request| Arc::clone(&stack).call(request, Arc::clone(&link)))
@@ -177,4 +180,16 @@ fn tune(stream: &TcpStream, keepalive: Duration) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(keepalive * 2))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn running_out_of_descriptors_is_not_about_one_connection() {
+        const EMFILE: i32 = 24;
+        assert!(!is_about_one_connection(&io::Error::from_raw_os_error(EMFILE)));
+        assert!(is_about_one_connection(&io::ErrorKind::ConnectionAborted.into()));
+    }
 }

@@ -103,3 +103,6 @@ pub trait Handler: Clone + Send + Sync + 'static {
     /// [`crate::call::Body::Message`], since only the handler knows the caller's id.
     fn handle(&self, inbound: Inbound) -> impl Future<Output = Handled> + Send;
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,10 @@ impl Names {
         if let Some(url) = &options.public_url
             && let (Some(scheme), Some(authority)) = (url.scheme_str(), url.authority())
         {
-            origins.push(format!("{scheme}://{authority}"));
+            let authority = authority.as_str();
+            let default_port = if scheme == "https" { ":443" } else { ":80" };
+            // Browsers leave the default port out.
+            origins.push(format!("{scheme}://{}", authority.strip_suffix(default_port).unwrap_or(authority)));
         }
         Self {
             loopback_only: options.listen.ip().to_canonical().is_loopback(),

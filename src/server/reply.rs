@@ -37,6 +37,11 @@ impl Terms {
         (self.accept.sse && self.upgrade == Upgrade::Allowed).then(|| self.received + self.keepalive)
     }
 
+    /// Whether events are relayed. What answers a `GET` has no other form, so a client need not have named it.
+    fn streams(&self) -> bool {
+        self.accept.sse || !self.is_post
+    }
+
     /// Whether an answer with this status has to be framed as an event; errors keep their status and JSON instead.
     fn frames(&self, status: StatusCode) -> bool {
         self.is_post && self.accept.sse && !self.accept.json && status.is_success()
@@ -65,10 +70,10 @@ async fn later(mut steps: mpsc::Receiver<Step>, terms: &Terms) -> Response<Reply
         match step {
             None => return whole(merged(opened, silence()), terms),
             Some(Step::Done(answer)) => return whole(merged(opened, answer), terms),
-            Some(Step::Open(headers)) if terms.accept.sse => {
+            Some(Step::Open(headers)) if terms.streams() => {
                 return stream(headers, Events::new(steps, None, terms.keepalive));
             }
-            Some(Step::Event(event)) if terms.accept.sse => {
+            Some(Step::Event(event)) if terms.streams() => {
                 return stream(opened, Events::new(steps, sse::event(&event), terms.keepalive));
             }
             // A client that reads only JSON waits for the answer.
