@@ -2,8 +2,10 @@
 //!
 //! In the handshake era a lost connection cancels nothing, and a cancellation reaches the upstream within a second.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::client::Answer;
 use crate::support::upstream::script;
@@ -22,19 +24,36 @@ async fn b33_a_client_that_drops_a_held_call_loses_nothing() {
     throughout(ms(300), "the call goes on", || upstream.cancels().is_empty() && upstream.disconnects().is_empty())
         .await;
     let list = client.call("list_jobs", json!({})).await;
-    let job = find_job(&list).unwrap_or_else(|| panic!("it is its owner's job now: {}", list.raw));
+    let job = listed(&list).pop_first().unwrap_or_else(|| panic!("it is its owner's job now: {}", list.raw));
     latch.open();
     assert_eq!(client.job_end(&job).await.block(1), "late");
     assert_eq!(upstream.calls("slow").len(), 1);
 }
 
-/// The first UUID in a list of jobs.
-fn find_job(list: &Answer) -> Option<String> {
+/// The job ids in a list, in whatever form it writes them.
+fn listed(list: &Answer) -> BTreeSet<String> {
     let text = list.text();
-    (0..text.len().saturating_sub(35)).find_map(|at| {
-        let id = text.get(at..at + 36)?;
-        uuid::Uuid::try_parse(id).is_ok().then(|| id.to_owned())
-    })
+    let ids = (0..text.len().saturating_sub(35)).filter_map(|at| text.get(at..at + 36));
+    ids.filter(|id| uuid::Uuid::try_parse(id).is_ok()).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn b33_a_drop_while_the_handle_is_written_leaves_no_orphan() {
+    let latch = Latch::new();
+    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"").await;
+    let client = gate.client().open().await;
+    let calls = (0..20).map(|number| timeout(ms(50 + number), client.call("slow", json!({}))));
+    let answered = futures_util::future::join_all(calls).await.into_iter().filter(Result::is_ok).count();
+    assert!(answered < 20, "nobody dropped");
+    sleep(ms(100)).await;
+    let jobs = listed(&client.call("list_jobs", json!({})).await);
+    assert_eq!((jobs.len(), upstream.calls("slow").len()), (20, 20), "{jobs:?}");
+    assert!(upstream.cancels().is_empty() && upstream.disconnects().is_empty());
+    latch.open();
+    for job in jobs {
+        assert_eq!(client.job_end(&job).await.block(1), "late");
+    }
 }
 
 #[tokio::test]
@@ -62,7 +81,7 @@ async fn b33_dropping_after_the_handle_and_dropping_polls_changes_nothing() {
     let client = gate.client().extension().open().await;
     let task = client.call("slow", json!({})).await.task();
     for _ in 0..3 {
-        assert!(tokio::time::timeout(ms(30), client.job(&task, 5.0)).await.is_err());
+        assert!(timeout(ms(30), client.job(&task, 5.0)).await.is_err());
     }
     throughout(ms(100), "the work goes on", || upstream.cancels().is_empty() && upstream.disconnects().is_empty())
         .await;

@@ -230,7 +230,11 @@ async fn b56_absurd_retention_never_makes_a_dead_id() {
             assert_eq!(client.task(&answer.task()).await.state(), "working", "{ttl}");
         }
     }
-    for ttl in ["-1s", "1", "soon", ""] {
+}
+
+#[test]
+fn b56_absurd_times_in_the_file_are_refused() {
+    for ttl in ["-1s", "1", "soon", "", "99999999999999999999h"] {
         assert!(!Gate::accepts(&format!("[tasks]\nttl = \"{ttl}\"")), "{ttl}");
     }
     assert!(!Gate::accepts("[tasks]\nttl = -5"));

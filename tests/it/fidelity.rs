@@ -1,10 +1,10 @@
 //! What passes through unchanged: numbers, unknown fields, large bodies, headers; and what must not pass.
 //!
-//! taskgate edits what the contract with its clients names, and nothing else.
+//! taskgate edits the fields that it owns, and nothing else.
 
 use serde_json::{Value, json};
 
-use crate::support::client::text_request;
+use crate::support::client::{H2, text_request};
 use crate::support::upstream::script::{self, Script};
 use crate::support::{Gate, Latch, PATIENT, Upstream, eventually, ms};
 
@@ -239,4 +239,35 @@ async fn b91_a_slow_call_blocks_nobody() {
     };
     let (slow, ()) = tokio::join!(client.call("slow", json!({})), others);
     assert_eq!(slow.text(), "late");
+}
+
+#[tokio::test]
+async fn b91_one_http2_connection_carries_everything_side_by_side() {
+    let latch = Latch::new();
+    let upstream =
+        Upstream::builder().tool("slow", script::held(&latch, "late")).tool("echo", script::echo()).start().await;
+    let gate = Gate::start(&upstream, PATIENT).await;
+    let session = gate.client().open().await.session.unwrap();
+    let connection = H2::connect(gate.addr).await;
+    let call = async |id: u64, tool: &str| {
+        let headers = [
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+            ("mcp-session-id", session.as_str()),
+        ];
+        let params = json!({"name": tool, "arguments": {"text": id.to_string()}});
+        connection.send("POST", &headers, text_request(&id.to_string(), "tools/call", &params)).await
+    };
+    let others = async {
+        eventually("it is held", || upstream.calls("slow").len() == 1).await;
+        for id in 1..=20 {
+            let (status, body) = call(id, "echo").await;
+            let answer: Value = serde_json::from_str(&body).unwrap();
+            assert_eq!((status, &answer["id"]), (200, &json!(id)));
+            assert_eq!(answer["result"]["content"][0]["text"], id.to_string());
+        }
+        latch.open();
+    };
+    let ((status, slow), ()) = tokio::join!(call(100, "slow"), others);
+    assert!(status == 200 && slow.contains("late"), "{status} {slow}");
 }

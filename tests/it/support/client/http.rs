@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -103,6 +103,39 @@ impl Reply {
     pub fn events(self) -> Events {
         assert!(self.is_sse(), "no event stream: {} {:?}", self.status, self.headers);
         Events::new(self.body, self.connection)
+    }
+}
+
+/// One HTTP/2 connection for many requests side by side.
+pub struct H2 {
+    authority: String,
+    sender: http2::SendRequest<Full<Bytes>>,
+    _connection: Connection,
+}
+
+impl H2 {
+    /// Connects without an upgrade, as clients that know the peer do.
+    pub async fn connect(addr: SocketAddr) -> Self {
+        let tcp = TcpStream::connect(addr).await.expect("somebody listens");
+        let io = TokioIo::new(tcp);
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.expect("a fresh connection");
+        let connection = Connection(tokio::spawn(async move { drop(connection.await) }));
+        Self { authority: addr.to_string(), sender, _connection: connection }
+    }
+
+    /// Sends a request to `/mcp` and returns the status and the whole body.
+    pub async fn send(&self, method: &str, headers: &[(&str, &str)], body: String) -> (u16, String) {
+        let uri = format!("http://{}/mcp", self.authority);
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body.into())).expect("a well-formed request");
+        let mut sender = self.sender.clone();
+        let response = soon("an answer's head", sender.send_request(request)).await.expect("an HTTP answer");
+        let status = response.status().as_u16();
+        let body = soon("an answer's body", response.into_body().collect()).await.expect("a complete body");
+        (status, String::from_utf8(body.to_bytes().to_vec()).expect("UTF-8"))
     }
 }
 
