@@ -18,9 +18,10 @@ step() {
 
 times() {
   echo
-  printf '%s\n' "${TIMES[@]}"
+  [ "${#TIMES[@]}" = 0 ] || printf '%s\n' "${TIMES[@]}"
   printf '%5d s  in all\n' $((SECONDS - BEGUN))
 }
+trap times EXIT
 
 # packages NAME…: Debian packages, those that are not there. RUNLEVEL keeps services from being started.
 packages() {
