@@ -136,6 +136,9 @@ impl App {
             if self.worker.is_idle() && unread.is_empty() {
                 break;
             }
+            if self.worker.work.is_severed() {
+                break;
+            }
             if Instant::now() >= until {
                 warn!(
                     calls = self.worker.active(),

@@ -62,6 +62,12 @@ impl Work {
         self.cut.cancelled()
     }
 
+    /// Whether [`Work::cut`] was called.
+    #[must_use]
+    pub fn is_severed(&self) -> bool {
+        self.cut.is_cancelled()
+    }
+
     /// How many pieces of work are under way.
     #[must_use]
     pub fn running(&self) -> usize {

@@ -101,7 +101,7 @@ mod tests {
         let note = Note { progress: "4".into(), total: Some("10".into()), message: Some("meshing".into()) };
         let working = task.apply(Event::Progress(note), now).unwrap();
         let told = value(&read(&working, None, now));
-        assert_eq!((&told["status"], &told["statusMessage"]), (&json!("working"), &json!("4 of 10: meshing")));
+        assert_eq!((&told["status"], &told["statusMessage"]), (&json!("working"), &json!("40% (4 of 10): meshing")));
         assert_eq!((&told["ttl"], &told["pollInterval"]), (&told["ttlMs"], &told["pollIntervalMs"]));
 
         let done = task.apply(Event::Completed { bytes: 1, is_error: true }, now).unwrap();

@@ -217,7 +217,7 @@ mod tests {
         assert_ne!(one, two);
         let object = block(&value(&one));
         assert_eq!(object["elapsed_s"], json!(2.0));
-        assert_eq!(object["progress"], "4 of 10: meshing");
+        assert_eq!(object["progress"], "40% (4 of 10): meshing");
         assert!(object["message"].as_str().unwrap().contains("not finished"));
     }
 

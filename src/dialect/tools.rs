@@ -62,11 +62,12 @@ pub enum Added<'a> {
 pub struct Listing<'a> {
     /// The job tools to add, on the first page.
     pub add: Option<Added<'a>>,
+    /// What the tool that reads jobs is called for this client.
+    pub result_tool: &'a str,
     /// What happens to `outputSchema`.
     pub output_schema: OutputSchema,
 }
 
-const SENTENCE: &str = "If this takes long, the answer is a job handle to poll instead of the result.";
 const READS: &str = r#"{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}"#;
 const CANCELS: &str = r#"{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":true,"openWorldHint":false}"#;
 const HANDLE_SCHEMA: &str = r#"{"type":"object","properties":{"status":{"type":"string"},"job_id":{"type":"string"},"message":{"type":"string"}},"required":["status","job_id"]}"#;
@@ -83,9 +84,10 @@ pub fn edit_tools_list(result: &Bytes, listing: Listing<'_>, may_defer: impl Fn(
     let tools = page.iter().find(|member| member.name == "tools" && member.value.starts_with('['));
     let Some(tools) = tools else { return splice(result, edits) };
     let Ok(list) = serde_json::from_str::<Vec<&RawValue>>(tools.value) else { return splice(result, edits) };
+    let sentence = sentence(listing.result_tool);
     for tool in &list {
         let at = offset_in(text, tool.get()).start;
-        edits.extend(edit_tool(tool.get(), at, listing.output_schema, &may_defer));
+        edits.extend(edit_tool(tool.get(), at, (&sentence, listing.output_schema), &may_defer));
     }
     if let Some(added) = listing.add {
         let ours = definitions(added).join(",");
@@ -95,7 +97,17 @@ pub fn edit_tools_list(result: &Bytes, listing: Listing<'_>, may_defer: impl Fn(
     splice(result, edits)
 }
 
-fn edit_tool(tool: &str, at: usize, schema: OutputSchema, may_defer: &impl Fn(&str) -> bool) -> Vec<Edit> {
+/// What models are told of a tool that may be deferred, as the inside of a JSON string.
+fn sentence(result_tool: &str) -> String {
+    format!("If this takes long, the answer is a job handle: read the result with {result_tool}.")
+}
+
+fn edit_tool(
+    tool: &str,
+    at: usize,
+    (sentence, schema): (&str, OutputSchema),
+    may_defer: &impl Fn(&str) -> bool,
+) -> Vec<Edit> {
     let Some(found) = members(tool) else { return Vec::new() };
     let find = |name: &str| found.iter().find(|member| member.name == name);
     let name = find("name").and_then(|member| serde_json::from_str::<String>(member.value).ok());
@@ -105,13 +117,13 @@ fn edit_tool(tool: &str, at: usize, schema: OutputSchema, may_defer: &impl Fn(&s
     let mut edits = Vec::new();
     match find("description") {
         Some(member) if member.value.len() > 2 && member.value.ends_with('"') => {
-            edits.push(Edit::insert(at + member.value_at.end - 1, format!(" {SENTENCE}")));
+            edits.push(Edit::insert(at + member.value_at.end - 1, format!(" {sentence}")));
         }
         Some(member) => {
             let value_at = at + member.value_at.start..at + member.value_at.end;
-            edits.push(Edit::new(value_at, format!("\"{SENTENCE}\"")));
+            edits.push(Edit::new(value_at, format!("\"{sentence}\"")));
         }
-        None => edits.push(Edit::insert(at + 1, format!("\"description\":\"{SENTENCE}\","))),
+        None => edits.push(Edit::insert(at + 1, format!("\"description\":\"{sentence}\","))),
     }
     match (schema, find("outputSchema")) {
         (OutputSchema::Keep, _) | (_, None) => {}
@@ -189,14 +201,15 @@ mod tests {
     }
 
     fn only(output_schema: OutputSchema) -> Listing<'static> {
-        Listing { add: None, output_schema }
+        Listing { add: None, result_tool: "get_job_result", output_schema }
     }
 
     #[test]
     fn touches_only_what_may_be_deferred() {
         let text = r#"{"tools":[{"name":"fast","outputSchema":{"n":1.0},"x-vendor":[1e400]} , {"name":"slow","description":"Runs.","outputSchema":{"type":"object"},"icons":[]}],"nextCursor":"p2"}"#;
         let expected = format!(
-            r#"{{"tools":[{{"name":"fast","outputSchema":{{"n":1.0}},"x-vendor":[1e400]}} , {{"name":"slow","description":"Runs. {SENTENCE}","icons":[]}}],"nextCursor":"p2"}}"#
+            r#"{{"tools":[{{"name":"fast","outputSchema":{{"n":1.0}},"x-vendor":[1e400]}} , {{"name":"slow","description":"Runs. {}","icons":[]}}],"nextCursor":"p2"}}"#,
+            sentence("get_job_result")
         );
         assert_eq!(edited(text, only(OutputSchema::Drop)), expected);
         for text in ["7", r#"{"tools":7}"#, r#"{"tools":[7,{"name":5}]}"#] {
@@ -223,7 +236,8 @@ mod tests {
             (r#"{"tools":[]}"#, 2, Added::ById(&names)),
             (r#"{"tools":[{"name":"slow"}],"nextCursor":""}"#, 4, Added::WithList(&names)),
         ] {
-            let listing = Listing { add: Some(added), output_schema: OutputSchema::Drop };
+            let listing =
+                Listing { add: Some(added), result_tool: "get_job_result", output_schema: OutputSchema::Drop };
             let told: Value = serde_json::from_str(&edited(text, listing)).unwrap();
             assert!(told.get("nextCursor").is_none());
             let tools = told["tools"].as_array().unwrap();

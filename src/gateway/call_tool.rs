@@ -24,9 +24,9 @@ const NO_SESSION: &str = "Task-capable async tool calls require an MCP session";
 impl Gateway {
     pub(super) async fn call_tool(&self, caller: Caller, message: &Envelope, params: &Params<'_>, id: &Id) -> Reply {
         if caller.upstream_speaks_tasks() {
-            return self.forward(caller, message, id);
+            return self.forward(&caller, message, id);
         }
-        let Some(tool) = params.name() else { return self.forward(caller, message, id) };
+        let Some(tool) = params.name() else { return self.forward(&caller, message, id) };
         if let Some(job) = self.job_call(&caller, &tool, params).await {
             return self.job(caller, job, id).await;
         }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::call::Outgoing;
 use crate::dialect::{Declared, Dialect, JobNames, select};
 use crate::jsonrpc::Envelope;
-use crate::mcp::method;
+use crate::mcp::{Meta, method};
 use crate::session::{Catalog, Habit, Session};
 use crate::task::{Fingerprint, Identity};
 use crate::upstream::Leg;
@@ -38,8 +38,7 @@ impl Caller {
         route: Arc<Route>,
         known: Option<Arc<Session>>,
         request: Request,
-        message: &Envelope,
-        declares_tasks: bool,
+        (message, meta): (&Envelope, &Meta<'_>),
     ) -> Self {
         let upstream = route.upstream.clone();
         // A session that began elsewhere, on another replica or before a restart.
@@ -48,7 +47,7 @@ impl Caller {
             Some(upstream.sessions.find_or_adopt(id))
         });
         let by_session = session.as_ref().and_then(|session| session.hello()).is_some_and(|h| h.client.declares_tasks);
-        let declared = Declared { by_session, by_request: declares_tasks };
+        let declared = Declared { by_session, by_request: meta.declares_tasks };
         let takes_events = takes_events(&request.headers);
         let leg = Leg::new(upstream, session, request.headers, request.query.as_deref());
         let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tracing::error;
 
 use crate::call::{Answer, Body, Outgoing};
-use crate::dialect::{Added, Dialect, JobNames, Listing, edit_tools_list};
+use crate::dialect::{Added, Dialect, Listing, edit_tools_list};
 use crate::jsonrpc::{Edit, Envelope, Id, Object, splice};
 use crate::mcp::{Params, method};
 use crate::policy::{Ability, may_defer};
@@ -43,7 +43,7 @@ impl Gateway {
         let gateway = self.clone();
         let (method, dialect) = (caller.method, caller.dialect.word());
         let steps = self.edited(steps, move |answer| async move {
-            if is_first { gateway.first_page(&caller, answer).await } else { gateway.page(&caller, answer, None) }
+            if is_first { gateway.first_page(&caller, answer).await } else { gateway.page(&caller, answer, false) }
         });
         Reply { outgoing: Outgoing::Later(steps), framing: Framing::Either, method, dialect }
     }
@@ -53,26 +53,31 @@ impl Gateway {
         let catalog = self.read_catalog(caller, &result).await;
         let ability = ability(caller.dialect);
         let any = catalog.names().any(|tool| self.may_defer(caller, tool, ability));
-        let names = self.inner.job_names(Some(&catalog));
-        if any && names.is_none() {
+        if any && self.inner.job_names(Some(&catalog)).is_none() {
             error!(
                 upstream = caller.leg.upstream.options.name,
                 "the upstream has tools of all names that job tools could have: slow calls are held for clients \
                  without tasks; set other names in [jobs]"
             );
         }
-        self.page(caller, answer, names.filter(|_| any).as_ref())
+        self.page(caller, answer, any)
     }
 
-    /// One page with its edits; `names` are the job tools to add.
-    fn page(&self, caller: &Caller, mut answer: Answer, names: Option<&JobNames>) -> Answer {
+    /// One page with its edits; `with_jobs` says whether the job tools go on it.
+    fn page(&self, caller: &Caller, mut answer: Answer, with_jobs: bool) -> Answer {
         let Some((message, result)) = result_in(&answer) else { return answer };
         let Some(at) = message.result_at() else { return answer };
         let ability = ability(caller.dialect);
+        let found = self.inner.job_names(caller.catalog().as_deref());
+        // Without names there are no handles for clients that know nothing of tasks.
+        let deferred =
+            |tool: &str| (found.is_some() || caller.dialect == Dialect::Ext) && self.may_defer(caller, tool, ability);
         let has_list = self.inner.options.owner == OwnerMode::Session && caller.session().is_some();
-        let add = names.map(|names| if has_list { Added::WithList(names) } else { Added::ById(names) });
-        let listing = Listing { add, output_schema: self.inner.options.jobs.output_schema };
-        let edited = edit_tools_list(&result, listing, |tool| self.may_defer(caller, tool, ability));
+        let add = found.as_ref().filter(|_| with_jobs);
+        let add = add.map(|names| if has_list { Added::WithList(names) } else { Added::ById(names) });
+        let names = found.clone().unwrap_or_default();
+        let listing = Listing { add, result_tool: &names.result, output_schema: self.inner.options.jobs.output_schema };
+        let edited = edit_tools_list(&result, listing, deferred);
         if edited != result {
             let edit = Edit::new(at, String::from_utf8_lossy(&edited));
             answer.body = Body::Message(splice(message.text(), vec![edit]));

@@ -20,8 +20,8 @@ use super::{Framing, Gateway, Reply, Request, Route, WELL_KNOWN, plain, session_
 
 impl Gateway {
     /// A request with an id: its answer is made sure of, and otherwise left alone.
-    pub(super) fn forward(&self, caller: Caller, message: &Envelope, id: &Id) -> Reply {
-        let assignment = self.assignment(&caller, message.text().clone(), id);
+    pub(super) fn forward(&self, caller: &Caller, message: &Envelope, id: &Id) -> Reply {
+        let assignment = self.assignment(caller, message.text().clone(), id);
         caller.reply(Outgoing::Later(self.inner.worker.start(assignment)))
     }
 

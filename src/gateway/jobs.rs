@@ -17,6 +17,8 @@ use super::{Gateway, Reply};
 
 /// The longest wait that a caller can ask for: most clients have a shorter patience than that.
 const LONGEST_WAIT: Duration = Duration::from_secs(25);
+/// How long a poll waits for a task that is being cut off.
+const LAST_LOOK: Duration = Duration::from_millis(500);
 /// How many jobs are listed.
 const LISTED: usize = 100;
 
@@ -118,7 +120,11 @@ impl Gateway {
         let worker = &self.inner.worker;
         let task = tokio::select! {
             waited = worker.tasks.wait(task.id, until) => waited.ok().flatten().unwrap_or(task),
-            () = worker.work.severed() => task,
+            // Whoever runs it writes its end down now.
+            () = worker.work.severed() => {
+                let last = worker.tasks.wait(task.id, Instant::now() + LAST_LOOK).await;
+                last.ok().flatten().unwrap_or(task)
+            }
             () = steps.closed() => {
                 worker.patience.gave_up(caller.habit(), caller.received.elapsed());
                 return self.tally(&caller).done(Side::Client);

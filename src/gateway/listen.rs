@@ -18,7 +18,7 @@ use super::forward::unreachable;
 use super::{Framing, Gateway, Reply, Request, Route, not_allowed, plain, session_id};
 
 impl Gateway {
-    pub(super) fn listen(&self, route: Arc<Route>, request: Request) -> Reply {
+    pub(super) fn listen(&self, route: &Arc<Route>, request: Request) -> Reply {
         let upstream = route.upstream.clone();
         let session = session_id(&request.headers).map(|id| upstream.sessions.find(id));
         let session = match session {

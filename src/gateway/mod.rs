@@ -131,7 +131,7 @@ impl Gateway {
         };
         match request.method {
             Method::POST => self.post(route, request).await,
-            Method::GET => self.listen(route, request),
+            Method::GET => self.listen(&route, request),
             _ => self.end(route, request).await,
         }
     }
@@ -156,7 +156,7 @@ impl Gateway {
         if known.is_none() && Era::of(version, meta.protocol_version.as_deref(), message.method()) == Era::Stateless {
             return self.sealed(&route, request, &message);
         }
-        let caller = Caller::new(&self.inner, route, known, request, &message, meta.declares_tasks);
+        let caller = Caller::new(&self.inner, route, known, request, (&message, &meta));
         if caller.leg.session.as_ref().is_some_and(|session| session.is_ended()) {
             return caller.reply(self.refuse(&caller, &message, &Error::SessionEnded));
         }
@@ -186,7 +186,7 @@ impl Gateway {
             {
                 self.tasks(caller, message, params, &id).await
             }
-            _ => self.forward(caller, message, &id),
+            _ => self.forward(&caller, message, &id),
         }
     }
 

@@ -33,7 +33,7 @@ impl Gateway {
         let tasks = &self.inner.worker.tasks;
         let result = match task.status {
             Status::Completed { .. } => {
-                let result = tasks.result(task.id).await.map_err(unavailable)?;
+                let result = tasks.result(task.id).await.map_err(|error| unavailable(&error))?;
                 Some(result.ok_or_else(|| Error::InvalidParams(EXPIRED.into()))?)
             }
             Status::Working { .. } | Status::Failed { .. } | Status::Cancelled { .. } => None,
@@ -47,7 +47,7 @@ impl Gateway {
 
     async fn cancel_task(&self, caller: &Caller, params: &Params<'_>) -> Result<String, Error> {
         let task = self.task_of(caller, params).await?;
-        self.cancel(&task).await.map_err(unavailable)?;
+        self.cancel(&task).await.map_err(|error| unavailable(&error))?;
         Ok(ext::acknowledged().into())
     }
 
@@ -72,7 +72,7 @@ impl Gateway {
     async fn task_of(&self, caller: &Caller, params: &Params<'_>) -> Result<Task, Error> {
         let tasks = &self.inner.worker.tasks;
         let id = params.task_id().ok_or_else(|| Error::InvalidParams("taskId is missing: it is a string".into()))?;
-        let task = access::find(tasks, caller, &id).await.map_err(unavailable)?;
+        let task = access::find(tasks, caller, &id).await.map_err(|error| unavailable(&error))?;
         let task = task.ok_or_else(|| Error::InvalidParams(NOT_AVAILABLE.into()))?;
         if task.is_expired(tasks.now()) {
             return Err(Error::InvalidParams(EXPIRED.into()));
@@ -81,7 +81,7 @@ impl Gateway {
     }
 }
 
-fn unavailable(error: StoreError) -> Error {
+fn unavailable(error: &StoreError) -> Error {
     tracing::warn!(%error, "a task cannot be read");
     Error::StoreUnavailable
 }

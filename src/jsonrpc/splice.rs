@@ -33,7 +33,7 @@ impl Edit {
 /// Applies edits that do not overlap.
 #[must_use]
 pub fn splice(text: &Bytes, mut edits: Vec<Edit>) -> Bytes {
-    edits.sort_by_key(|edit| edit.at.start);
+    edits.sort_by_key(|edit| (edit.at.start, edit.at.end));
     let added: usize = edits.iter().map(|edit| edit.with.len()).sum();
     let mut out = BytesMut::with_capacity(text.len() + added);
     let mut from = 0;

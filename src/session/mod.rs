@@ -4,15 +4,15 @@ mod calls;
 mod catalog;
 mod cookies;
 mod credentials;
+mod model;
 mod options;
 mod patience;
-mod session;
 mod sessions;
 
 pub use calls::{Calls, InFlight, Named, Phase, Ticket};
 pub use catalog::{Catalog, Tool};
 pub use credentials::{Credentials, Fingerprints};
+pub use model::{Hello, Kept, Session};
 pub use options::Options;
 pub use patience::{Habit, Patience};
-pub use session::{Hello, Kept, Session};
 pub use sessions::Sessions;

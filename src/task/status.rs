@@ -135,18 +135,22 @@ impl Note {
         Some(Self { progress: number("progress")?, total: number("total"), message })
     }
 
-    /// One line for people: "40 of 100: meshing".
+    /// One line for people: "40% (4 of 10): meshing".
     #[must_use]
     pub fn line(&self) -> String {
-        let mut line = self.progress.clone();
-        if let Some(total) = &self.total {
-            line.push_str(" of ");
-            line.push_str(total);
-        }
+        let mut line = match (&self.total, self.percent()) {
+            (Some(total), Some(percent)) => format!("{percent:.0}% ({} of {total})", self.progress),
+            _ => self.progress.clone(),
+        };
         if let Some(message) = &self.message {
             line.push_str(": ");
             line.push_str(message);
         }
         line
+    }
+
+    fn percent(&self) -> Option<f64> {
+        let total = self.total.as_ref()?.parse::<f64>().ok().filter(|total| *total > 0.0)?;
+        Some((self.progress.parse::<f64>().ok()? / total * 100.0).clamp(0.0, 100.0))
     }
 }

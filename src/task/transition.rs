@@ -119,8 +119,7 @@ mod tests {
             for (event, wait) in events {
                 now = now.plus(Duration::from_millis(wait));
                 let before = task.clone();
-                match before.apply(event, now) {
-                    Ok(after) => {
+                if let Ok(after) = before.apply(event, now) {
                         prop_assert_eq!(after.version, before.version + 1);
                         prop_assert!(after.updated >= before.updated);
                         if before.status.ended().is_some() {
@@ -128,9 +127,7 @@ mod tests {
                             prop_assert!(after.expires() <= before.expires());
                         }
                         prop_assert!(after.fetched >= before.fetched);
-                        task = after;
-                    }
-                    Err(Rejected) => {}
+                    task = after;
                 }
                 prop_assert_eq!(task.expires().is_some(), task.status.ended().is_some());
             }

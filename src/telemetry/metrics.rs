@@ -198,7 +198,8 @@ impl Metrics {
         self.0.deferred.get_or_create(&DialectLabels { dialect }).inc();
     }
 
-    /// A task ended: `"completed"`, `"failed"`, `"cancelled"`; anything else counts as `"lost"`.
+    /// A task ended: `"completed"`, `"tool_error"`, `"error"` (a JSON-RPC one), `"cancelled"` or `"lost"`, which also
+    /// stands for anything else.
     pub fn finished(&self, outcome: &str) {
         let outcome = OUTCOMES[index(&OUTCOMES, outcome)];
         self.0.finished.get_or_create(&OutcomeLabels { outcome }).inc();
@@ -294,7 +295,7 @@ mod tests {
         metrics.request("tools/call", "job", Side::None, Duration::from_millis(3));
         metrics.request("tools/call", "ext", Side::Upstream, Duration::from_secs(9));
         metrics.deferred("job");
-        metrics.finished("failed");
+        metrics.finished("tool_error");
         metrics.sessions(3);
         metrics.upstream("solver").observe(Duration::from_secs(2));
         let (held, running) = (metrics.held(), metrics.running());

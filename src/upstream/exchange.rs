@@ -180,12 +180,12 @@ impl Whole {
 
     async fn next(&mut self) -> Result<Arrived, Error> {
         while !self.body.is_end_stream() {
-            if self.size > self.limits.max {
-                return Err(Error::TooLarge { limit: self.limits.max });
-            }
             if self.size > self.limits.inline && !self.large {
                 self.large = true;
                 return Ok(Arrived::Large);
+            }
+            if self.size > self.limits.max {
+                return Err(Error::TooLarge { limit: self.limits.max });
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => self.add(frame),

@@ -11,10 +11,10 @@ use crate::jsonrpc::{Envelope, Id, Kind as MessageKind, error_response};
 use crate::upstream::{self, Kind};
 
 /// How much of an upstream's body is repeated in an error.
-const QUOTED: usize = 200;
+const QUOTED: usize = 100;
 
 /// The response in a complete body.
-pub(super) fn response(status: StatusCode, kind: Kind, body: Bytes) -> Result<Envelope, Error> {
+pub(super) fn response(status: StatusCode, kind: Kind, body: &Bytes) -> Result<Envelope, Error> {
     let wrong = |what: &str, body: &Bytes| {
         let said = quoted(body);
         let text = if said.is_empty() {
@@ -25,14 +25,14 @@ pub(super) fn response(status: StatusCode, kind: Kind, body: Bytes) -> Result<En
         Error::Protocol { text, status: Some(status.as_u16()) }
     };
     if body.is_empty() {
-        return Err(wrong("without a body", &body));
+        return Err(wrong("without a body", body));
     }
     if kind == Kind::Other && status.is_success() {
-        return Err(wrong("with a body that is neither JSON nor an event stream", &body));
+        return Err(wrong("with a body that is neither JSON nor an event stream", body));
     }
     match Envelope::read(body.clone()) {
         Ok(envelope) if envelope.kind() == MessageKind::Response => Ok(envelope),
-        _ => Err(wrong("with a body that is no JSON-RPC response", &body)),
+        _ => Err(wrong("with a body that is no JSON-RPC response", body)),
     }
 }
 
@@ -45,7 +45,7 @@ pub(super) fn whole(
     in_session: bool,
 ) -> (Answer, Side) {
     let (kind, body) = body;
-    match response(status, kind, body.clone()) {
+    match response(status, kind, &body) {
         Ok(envelope) => {
             let side = if status.is_success() { Side::None } else { Side::Upstream };
             (Answer { status, headers, body: Body::Message(envelope.with_id(id)) }, side)

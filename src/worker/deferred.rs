@@ -99,7 +99,7 @@ impl Deferred {
             Came::Part(Arrived::Large) => None,
             Came::Part(Arrived::Body(body)) => {
                 let upcall = &self.held.upcall;
-                Some(match response(upcall.status(), upcall.kind(), body) {
+                Some(match response(upcall.status(), upcall.kind(), &body) {
                     Ok(message) => outcome(&message),
                     Err(error) => End::Failed(error.into_failure()),
                 })

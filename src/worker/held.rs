@@ -21,7 +21,7 @@ use super::deferred::Deferred;
 use super::limits::Permit;
 use super::timer::Timer;
 use super::upcall::{Came, Upcall};
-use super::{Assignment, Worker, cancel, cancel_upstream, questions};
+use super::{Assignment, INLINE, Worker, cancel, cancel_upstream, questions};
 
 /// A call in flight whose client waits.
 pub(super) struct Held {
@@ -360,10 +360,10 @@ impl Held {
 
     async fn finish(&mut self, answer: Answer) {
         let _ = self.steps.send(Step::Done(answer)).await;
-        if self.upcall.kind() == Kind::Events {
-            if let Some(exchange) = self.upcall.take() {
-                exchange.drain().await;
-            }
+        if self.upcall.kind() == Kind::Events
+            && let Some(exchange) = self.upcall.take()
+        {
+            exchange.drain().await;
         }
     }
 
@@ -379,7 +379,9 @@ impl Held {
 
 fn limits(assignment: &Assignment) -> Limits {
     let max = usize::try_from(assignment.max_result).unwrap_or(usize::MAX);
-    Limits { inline: assignment.inline.min(max), max }
+    // What is passed on needs no limit; what is kept is measured again when it is stored.
+    let inline = assignment.inline.min(max.max(INLINE));
+    Limits { inline, max: max.max(inline) }
 }
 
 fn silence() -> Answer {

@@ -110,10 +110,12 @@ async fn b15_ids_come_back_digit_for_digit() {
     let gate = Gate::start(&upstream, rule).await;
     let plain = gate.client().open().await;
     let ext = gate.client().extension().open().await;
+    let quiet = gate.client().open().await;
     for id in IDS {
         let handle = plain.call_as(id, "slow", json!({})).await;
         let task = ext.call_as(id, "slow", json!({})).await;
         let answers = [
+            quiet.call_as(id, "fast", json!({})).await,
             plain.call_as(id, "fast", json!({})).await,
             plain.call_as(id, "missing", json!({})).await,
             plain.call_as(id, "get_job_result", json!({"job_id": "?"})).await,
