@@ -306,7 +306,7 @@ mod tests {
             "taskgate_request_duration_seconds_count{method=\"tools/call\"} 3",
             "taskgate_held_calls 1",
             "taskgate_deferred_calls_total{dialect=\"job\"} 1",
-            "taskgate_finished_tasks_total{outcome=\"failed\"} 1",
+            "taskgate_finished_tasks_total{outcome=\"tool_error\"} 1",
             "taskgate_running_tasks 1",
             "taskgate_upstream_seconds_count{upstream=\"solver\"} 1",
             "taskgate_sessions 3",
