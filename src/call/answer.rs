@@ -26,15 +26,15 @@ pub struct Event {
     pub retry: Option<u64>,
 }
 
-/// One step of answering a request.
+/// One step of answering a request. Small, since room for several is set aside with every request.
 #[derive(Debug)]
 pub enum Step {
     /// The upstream opened an event stream: its end-to-end headers. At most once, before any event.
-    Open(HeaderMap),
+    Open(Box<HeaderMap>),
     /// Something to relay ahead of the answer.
-    Event(Event),
+    Event(Box<Event>),
     /// The answer; always the last step.
-    Done(Answer),
+    Done(Box<Answer>),
 }
 
 /// The end of a request: status, end-to-end headers and body.
@@ -68,6 +68,26 @@ pub enum Outgoing {
     Now(Answer),
     /// Steps as they come; a channel that closes without [`Step::Done`] is a silent end.
     Later(mpsc::Receiver<Step>),
+}
+
+impl Step {
+    /// An event stream was opened.
+    #[must_use]
+    pub fn open(headers: HeaderMap) -> Self {
+        Self::Open(Box::new(headers))
+    }
+
+    /// An event to relay.
+    #[must_use]
+    pub fn event(event: Event) -> Self {
+        Self::Event(Box::new(event))
+    }
+
+    /// The answer.
+    #[must_use]
+    pub fn done(answer: Answer) -> Self {
+        Self::Done(Box::new(answer))
+    }
 }
 
 impl Answer {

@@ -27,8 +27,10 @@ impl Gateway {
             return self.forward(&caller, message, id);
         }
         let Some(tool) = params.name() else { return self.forward(&caller, message, id) };
-        if let Some(job) = self.job_call(&caller, &tool, params).await {
-            return self.job(caller, job, id).await;
+        if let Some(kind) = self.job_tool(&tool)
+            && let Some(job) = Box::pin(self.job_call(&caller, kind, &tool, params)).await
+        {
+            return Box::pin(self.job(caller, job, id)).await;
         }
         if self.is_draining() {
             return self.fails(&caller, id, &Error::ShuttingDown);

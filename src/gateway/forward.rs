@@ -57,7 +57,7 @@ impl Gateway {
         let Some(session) = caller.session().filter(|session| session.hello().is_some()).cloned() else {
             return self.pass_on(caller, message).await;
         };
-        let named = params.request_id().and_then(|raw| Id::from_raw(Bytes::copy_from_slice(raw.as_bytes())));
+        let named = params.request_id().and_then(|raw| Id::from_raw(raw.as_bytes()));
         match named.map(|id| session.calls.named(&id)) {
             // The call itself tells the upstream, with the id it has there.
             Some(Named::One(call)) => call.cancel(),
@@ -150,7 +150,7 @@ impl Gateway {
                 () = work.severed() => return,
             };
             let answer = answer.map_or_else(|error| unreachable(&error), passed);
-            let _ = steps.send(Step::Done(answer)).await;
+            let _ = steps.send(Step::done(answer)).await;
         }));
         Reply { outgoing: Outgoing::Later(receiver), framing: Framing::AsItComes, method: "other", dialect: "none" }
     }

@@ -80,8 +80,8 @@ impl Gateway {
                 };
                 match step {
                     Some(Step::Done(answer)) => {
-                        let answer = edit(answer).await;
-                        let _ = to.send(Step::Done(answer)).await;
+                        let answer = edit(*answer).await;
+                        let _ = to.send(Step::done(answer)).await;
                         return;
                     }
                     // The answer brings these headers again, edited.

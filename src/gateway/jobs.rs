@@ -31,28 +31,35 @@ pub(super) struct JobCall {
     names: JobNames,
 }
 
+/// One of the tools that taskgate adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum JobTool {
+pub(super) enum JobTool {
     Result,
     Cancel,
     List,
 }
 
 impl Gateway {
-    /// Whether this is a call of a job tool: by its name, unless the upstream has a tool of that name and the job is
-    /// none of ours.
-    pub(super) async fn job_call(&self, caller: &Caller, tool: &str, params: &Params<'_>) -> Option<JobCall> {
+    /// The job tool that goes by this name, its own or its fallback one.
+    pub(super) fn job_tool(&self, tool: &str) -> Option<JobTool> {
         let jobs = &self.inner.options.jobs;
         let plain = tool.strip_prefix("taskgate_").unwrap_or(tool);
-        let kind = if plain == jobs.result_tool || tool == jobs.result_tool {
-            JobTool::Result
-        } else if plain == jobs.cancel_tool || tool == jobs.cancel_tool {
-            JobTool::Cancel
-        } else if plain == jobs.list_tool || tool == jobs.list_tool {
-            JobTool::List
-        } else {
-            return None;
-        };
+        let tools = [
+            (&jobs.result_tool, JobTool::Result),
+            (&jobs.cancel_tool, JobTool::Cancel),
+            (&jobs.list_tool, JobTool::List),
+        ];
+        tools.into_iter().find(|(name, _)| *name == plain || *name == tool).map(|(_, kind)| kind)
+    }
+
+    /// The call of a job tool, unless the upstream has a tool of that name and the job is none of ours.
+    pub(super) async fn job_call(
+        &self,
+        caller: &Caller,
+        kind: JobTool,
+        tool: &str,
+        params: &Params<'_>,
+    ) -> Option<JobCall> {
         let catalog = caller.catalog();
         let names = self.inner.job_names(catalog.as_deref());
         let arguments = entries(params.arguments().unwrap_or_default());
@@ -133,7 +140,7 @@ impl Gateway {
         let text = self.job_text(&task, &names).await;
         self.tally(&caller).done(Side::None);
         let answer = Answer::message(http::StatusCode::OK, result_response(&id, &text));
-        let _ = steps.send(Step::Done(answer)).await;
+        let _ = steps.send(Step::done(answer)).await;
     }
 
     /// How long this read waits: as long as it was asked to, else longer from read to read.

@@ -70,11 +70,11 @@ async fn ride(leg: &Leg, steps: &mpsc::Sender<Step>, work: &Work, limit: usize) 
         }
         Err(error) => unreachable(&error),
     };
-    let _ = steps.send(Step::Done(answer)).await;
+    let _ = steps.send(Step::done(answer)).await;
 }
 
 async fn relay(leg: &Leg, mut stream: EventStream, steps: &mpsc::Sender<Step>, work: &Work, headers: HeaderMap) {
-    let _ = steps.send(Step::Open(headers)).await;
+    let _ = steps.send(Step::open(headers)).await;
     loop {
         let event = tokio::select! {
             event = stream.next() => event,
@@ -82,7 +82,7 @@ async fn relay(leg: &Leg, mut stream: EventStream, steps: &mpsc::Sender<Step>, w
             () = work.severed() => return,
         };
         match event {
-            Ok(Some(event)) if is_for_client(leg, &event) => drop(steps.send(Step::Event(event)).await),
+            Ok(Some(event)) if is_for_client(leg, &event) => drop(steps.send(Step::event(event)).await),
             Ok(Some(_)) => {}
             Ok(None) => return,
             Err(error) => return tracing::debug!(%error, "a session's stream ended"),

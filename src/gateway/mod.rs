@@ -132,7 +132,7 @@ impl Gateway {
         match request.method {
             Method::POST => self.post(route, request).await,
             Method::GET => self.listen(&route, request),
-            _ => self.end(route, request).await,
+            _ => Box::pin(self.end(route, request)).await,
         }
     }
 
@@ -163,9 +163,9 @@ impl Gateway {
         match message.kind() {
             Kind::Request => self.request(caller, &message, &params).await,
             Kind::Notification if message.method() == method::CANCELLED => {
-                self.withdrawn(caller, &message, &params).await
+                Box::pin(self.withdrawn(caller, &message, &params)).await
             }
-            Kind::Notification | Kind::Response => self.pass_on(caller, &message).await,
+            Kind::Notification | Kind::Response => Box::pin(self.pass_on(caller, &message)).await,
         }
     }
 
@@ -184,7 +184,7 @@ impl Gateway {
             | method::TASKS_LIST
                 if !tasks_are_theirs =>
             {
-                self.tasks(caller, message, params, &id).await
+                Box::pin(self.tasks(caller, message, params, &id)).await
             }
             _ => self.forward(&caller, message, &id),
         }

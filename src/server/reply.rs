@@ -69,15 +69,15 @@ async fn later(mut steps: mpsc::Receiver<Step>, terms: &Terms) -> Response<Reply
         };
         match step {
             None => return whole(merged(opened, silence()), terms),
-            Some(Step::Done(answer)) => return whole(merged(opened, answer), terms),
+            Some(Step::Done(answer)) => return whole(merged(opened, *answer), terms),
             Some(Step::Open(headers)) if terms.streams() => {
-                return stream(headers, Events::new(steps, None, terms.keepalive));
+                return stream(*headers, Events::new(steps, None, terms.keepalive));
             }
             Some(Step::Event(event)) if terms.streams() => {
                 return stream(opened, Events::new(steps, sse::event(&event), terms.keepalive));
             }
             // A client that reads only JSON waits for the answer.
-            Some(Step::Open(headers)) => opened = headers,
+            Some(Step::Open(headers)) => opened = *headers,
             Some(Step::Event(_)) => {}
         }
     }

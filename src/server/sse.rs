@@ -123,7 +123,7 @@ impl Events {
                     }
                     Poll::Ready(Some(Step::Done(answer))) => {
                         let last;
-                        (last, self.source) = finish(answer);
+                        (last, self.source) = finish(*answer);
                         break Some(last);
                     }
                     Poll::Ready(None) => {

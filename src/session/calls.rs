@@ -241,7 +241,7 @@ mod tests {
     use bytes::Bytes;
 
     fn id(raw: &'static str) -> Id {
-        Id::from_raw(Bytes::from_static(raw.as_bytes())).unwrap()
+        Id::from_raw(raw.as_bytes()).unwrap()
     }
 
     #[test]

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     fn judged(status: u16, kind: Kind, body: &'static str, in_session: bool) -> (u16, String) {
-        let id = Id::from_raw(Bytes::from_static(b"7")).unwrap();
+        let id = Id::from_raw(b"7").unwrap();
         let status = StatusCode::from_u16(status).unwrap();
         let body = (kind, Bytes::from_static(body.as_bytes()));
         let (answer, _) = whole(status, HeaderMap::new(), body, &id, in_session);

@@ -40,7 +40,7 @@ pub(super) struct Held {
 /// How waiting ended.
 enum End {
     /// There is an answer; `side` failed if any.
-    Answered(Answer, Side),
+    Answered(Box<Answer>, Side),
     /// A task was made of it.
     Deferred(Box<Task>, Permit),
     /// Its client withdrew it.
@@ -81,25 +81,25 @@ impl Held {
         match end {
             End::Answered(answer, side) => {
                 tally.done(side);
-                self.finish(answer).await;
+                self.finish(*answer).await;
             }
             End::Deferred(task, permit) => {
                 tally.done(Side::None);
                 self.announce(&task).await;
-                Deferred::new(self, *task, permit).run().await;
+                Box::pin(Deferred::new(self, *task, permit).run()).await;
             }
             End::Withdrawn => {
                 tally.done(Side::Client);
                 self.client_gave_up();
-                let _ = self.steps.send(Step::Done(silence())).await;
-                self.cancel("the client cancelled the request").await;
+                self.say(silence()).await;
+                Box::pin(self.cancel("the client cancelled the request")).await;
             }
             End::Stopped(error) => {
                 tally.done(error.side());
                 let answer = failed(&error, &self.assignment.ticket.call().client_id, self.in_session());
-                let _ = self.steps.send(Step::Done(answer)).await;
+                self.say(answer).await;
                 if let Error::MaxRuntime(_) = error {
-                    self.cancel("the call ran too long").await;
+                    Box::pin(self.cancel("the call ran too long")).await;
                 }
             }
         }
@@ -145,7 +145,7 @@ impl Held {
                 headers::to_client(&mut headers);
                 let id = &self.assignment.ticket.call().client_id;
                 let (answer, side) = whole(status, headers, (kind, body), id, self.in_session());
-                Some(End::Answered(answer, side))
+                Some(End::Answered(Box::new(answer), side))
             }
         }
     }
@@ -170,7 +170,7 @@ impl Held {
         }
         if self.upcall.kind() == Kind::Events && !self.client_left {
             headers::to_client(&mut headers);
-            let _ = self.steps.send(Step::Open(headers)).await;
+            let _ = self.steps.send(Step::open(headers)).await;
         }
         None
     }
@@ -181,7 +181,7 @@ impl Held {
         let status = self.upcall.status();
         let body = self.upcall.take().map(|exchange| exchange.into_body().boxed_unsync());
         match body {
-            Some(body) => End::Answered(streamed(status, headers, body), Side::None),
+            Some(body) => End::Answered(Box::new(streamed(status, headers, body)), Side::None),
             None => End::Stopped(Error::OutcomeUnknown("the answer was lost".into())),
         }
     }
@@ -213,7 +213,7 @@ impl Held {
         let mut headers = self.upcall.headers();
         headers::to_client(&mut headers);
         let body = Body::Message(message.with_id(&self.assignment.ticket.call().client_id));
-        End::Answered(Answer { status: StatusCode::OK, headers, body }, Side::None)
+        End::Answered(Box::new(Answer { status: StatusCode::OK, headers, body }), Side::None)
     }
 
     /// Whether a notification is progress that only taskgate asked for.
@@ -249,7 +249,7 @@ impl Held {
 
     async fn relay(&mut self, event: Event) {
         if !self.client_left {
-            let _ = self.steps.send(Step::Event(event)).await;
+            let _ = self.steps.send(Step::event(event)).await;
         }
     }
 
@@ -291,7 +291,7 @@ impl Held {
             _ => {
                 let error = from_upstream(error);
                 let answer = failed(&error, &self.assignment.ticket.call().client_id, self.in_session());
-                Some(End::Answered(answer, error.side()))
+                Some(End::Answered(Box::new(answer), error.side()))
             }
         }
     }
@@ -354,16 +354,20 @@ impl Held {
         let message = result_response(&self.assignment.ticket.call().client_id, &result);
         let mut headers = self.upcall.headers();
         headers::to_client(&mut headers);
-        let answer = Answer { status: StatusCode::OK, headers, body: Body::Message(message) };
-        let _ = self.steps.send(Step::Done(answer)).await;
+        self.say(Answer { status: StatusCode::OK, headers, body: Body::Message(message) }).await;
+    }
+
+    /// The last step.
+    async fn say(&mut self, answer: Answer) {
+        let _ = self.steps.send(Step::done(answer)).await;
     }
 
     async fn finish(&mut self, answer: Answer) {
-        let _ = self.steps.send(Step::Done(answer)).await;
+        self.say(answer).await;
         if self.upcall.kind() == Kind::Events
             && let Some(exchange) = self.upcall.take()
         {
-            exchange.drain().await;
+            Box::pin(exchange.drain()).await;
         }
     }
 

@@ -71,10 +71,10 @@ async fn severing_ends_streams_and_idle_connections_and_frees_the_port() {
     let mut streaming = gate.connect().await;
     streaming.send(&post(BOTH, "")).await;
     let steps = called.recv().await.unwrap();
-    steps.send(Step::Open(HeaderMap::new())).await.unwrap();
+    steps.send(Step::open(HeaderMap::new())).await.unwrap();
     streaming.until("\r\n\r\n").await;
     gate.work.drain();
-    steps.send(Step::Event(crate::call::Event { data: Some("1".into()), ..Default::default() })).await.unwrap();
+    steps.send(Step::event(crate::call::Event { data: Some("1".into()), ..Default::default() })).await.unwrap();
     streaming.until("data: 1\n\n").await;
     gate.work.cut();
     assert_eq!(idle.rest().await, "");
@@ -92,7 +92,7 @@ async fn an_answer_under_way_is_finished_when_everything_ends() {
     let steps = called.recv().await.unwrap();
     gate.work.cut();
     tokio::time::sleep(Duration::from_millis(20)).await;
-    steps.send(Step::Done(Answer::message(StatusCode::OK, "{\"last\":1}"))).await.unwrap();
+    steps.send(Step::done(Answer::message(StatusCode::OK, "{\"last\":1}"))).await.unwrap();
     let answer = client.rest().await;
     assert_status(&answer, 200);
     assert_eq!(body(&answer), "{\"last\":1}");

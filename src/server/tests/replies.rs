@@ -11,11 +11,11 @@ const SSE: &str = "text/event-stream";
 const JSON: &str = "application/json";
 
 fn event(data: &'static str) -> Step {
-    Step::Event(Event { data: Some(data.into()), ..Event::default() })
+    Step::event(Event { data: Some(data.into()), ..Event::default() })
 }
 
 fn done(status: StatusCode, message: &'static str) -> Step {
-    Step::Done(Answer::message(status, message))
+    Step::done(Answer::message(status, message))
 }
 
 fn silence() -> Answer {
@@ -144,13 +144,13 @@ async fn a_stream_of_the_upstream_is_relayed_with_its_headers() {
     headers.insert("content-length", HeaderValue::from_static("99"));
     headers.insert("content-encoding", HeaderValue::from_static("gzip"));
     headers.insert("content-type", HeaderValue::from_static("text/event-stream; charset=utf-8"));
-    steps.send(Step::Open(headers)).await.unwrap();
+    steps.send(Step::open(headers)).await.unwrap();
     // The head does not wait for the first event.
     let head = client.until("\r\n\r\n").await.to_lowercase();
     assert!(head.contains("mcp-session-id: s1\r\n") && head.contains("content-type: text/event-stream\r\n"), "{head}");
     assert!(!head.contains("content-length") && !head.contains("content-encoding"), "{head}");
     let first = Event { id: Some("e1".into()), retry: Some(9), data: Some("{}".into()), ..Event::default() };
-    steps.send(Step::Event(first)).await.unwrap();
+    steps.send(Step::event(first)).await.unwrap();
     client.until("id: e1\nretry: 9\ndata: {}\n\n").await;
     // Silence on a stream of the upstream's is filled as well, and counted from the last event.
     client.until(":\n\n").await;
@@ -164,7 +164,7 @@ async fn a_stream_of_the_upstream_is_relayed_with_its_headers() {
 async fn a_reader_of_json_gets_the_answer_alone() {
     let mut headers = HeaderMap::new();
     headers.insert("mcp-session-id", HeaderValue::from_static("s1"));
-    let steps = vec![Step::Open(headers), event("1"), event("2"), done(StatusCode::OK, "{\"last\":1}")];
+    let steps = vec![Step::open(headers), event("1"), event("2"), done(StatusCode::OK, "{\"last\":1}")];
     let answer = seen(&post(JSON, ""), steps).await;
     assert_status(&answer, 200);
     assert!(head(&answer).contains("mcp-session-id: s1"), "{answer}");
@@ -174,35 +174,35 @@ async fn a_reader_of_json_gets_the_answer_alone() {
 #[tokio::test]
 async fn what_answers_a_get_is_streamed_to_whoever_asked() {
     let get = "GET /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nConnection: close\r\n\r\n";
-    let answer = seen(get, vec![Step::Open(HeaderMap::new()), event("1")]).await;
+    let answer = seen(get, vec![Step::open(HeaderMap::new()), event("1")]).await;
     assert!(head(&answer).contains("content-type: text/event-stream"), "{answer}");
     assert_eq!(dechunked(&answer), "data: 1\n\n");
 }
 
 #[tokio::test]
 async fn silence_ends_a_stream_without_a_message() {
-    for steps in [vec![Step::Done(silence())], vec![]] {
+    for steps in [vec![Step::done(silence())], vec![]] {
         let answer = seen(&post(BOTH, ""), steps).await;
         assert_status(&answer, 200);
         assert!(head(&answer).contains("content-type: text/event-stream"), "{answer}");
         assert_eq!(body(&answer), "");
     }
-    let answer = seen(&post(JSON, ""), vec![Step::Done(silence())]).await;
+    let answer = seen(&post(JSON, ""), vec![Step::done(silence())]).await;
     assert_status(&answer, 202);
     assert_eq!(body(&answer), "");
-    let answer = seen(&post(BOTH, ""), vec![event("1"), Step::Done(silence())]).await;
+    let answer = seen(&post(BOTH, ""), vec![event("1"), Step::done(silence())]).await;
     assert_eq!(dechunked(&answer), "data: 1\n\n");
 }
 
 #[tokio::test]
 async fn a_body_that_passes_is_one_event_on_a_stream_and_untouched_elsewhere() {
-    let answer = seen(&post(BOTH, ""), vec![event("1"), Step::Done(pass(JSON, "{\n\"big\":1}"))]).await;
+    let answer = seen(&post(BOTH, ""), vec![event("1"), Step::done(pass(JSON, "{\n\"big\":1}"))]).await;
     assert_eq!(dechunked(&answer), "data: 1\n\nevent: message\ndata: { \"big\":1}\n\n");
-    let answer = seen(&post(SSE, ""), vec![Step::Done(pass(JSON, "{}"))]).await;
+    let answer = seen(&post(SSE, ""), vec![Step::done(pass(JSON, "{}"))]).await;
     assert_eq!(dechunked(&answer), "event: message\ndata: {}\n\n");
-    let answer = seen(&post(BOTH, ""), vec![Step::Done(pass(JSON, "{\n\"big\":1}"))]).await;
+    let answer = seen(&post(BOTH, ""), vec![Step::done(pass(JSON, "{\n\"big\":1}"))]).await;
     assert_eq!(body(&answer), "{\n\"big\":1}");
-    let answer = seen(&post(BOTH, ""), vec![Step::Done(pass(SSE, "data: 1\n\n"))]).await;
+    let answer = seen(&post(BOTH, ""), vec![Step::done(pass(SSE, "data: 1\n\n"))]).await;
     assert!(head(&answer).contains("x-accel-buffering: no"), "{answer}");
     assert_eq!(body(&answer), "data: 1\n\n");
 }
