@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use crate::admin::Admin;
 use crate::config::Config;
-use crate::gateway::{self, Framing, Gateway, Route};
+use crate::gateway::{self, Framing, Gateway, Handling, Route};
 use crate::server::{Handled, Handler, Inbound, Labels, Listener, Upgrade};
 use crate::session::{Fingerprints, Patience, Sessions};
 use crate::shutdown::Work;
@@ -200,7 +200,10 @@ impl Handler for Front {
             body: inbound.body,
             received: inbound.received,
         };
-        let reply = self.0.handle(request).await;
+        let reply = match self.0.handle(request) {
+            Handling::Ready(reply) => reply,
+            Handling::Later(reply) => reply.await,
+        };
         let upgrade = match reply.framing {
             Framing::Either => Upgrade::Allowed,
             Framing::AsItComes => Upgrade::Never,

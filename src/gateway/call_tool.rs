@@ -17,30 +17,45 @@ use crate::worker::{Assignment, Deferral};
 
 use super::caller::Caller;
 use super::catalog::ability;
-use super::{Gateway, Reply};
+use super::jobs::JobTool;
+use super::{Gateway, Handling, Reply};
 
 const NO_SESSION: &str = "Task-capable async tool calls require an MCP session";
 
 impl Gateway {
-    pub(super) async fn call_tool(&self, caller: Caller, message: &Envelope, params: &Params<'_>, id: &Id) -> Reply {
-        if caller.upstream_speaks_tasks() {
-            return self.forward(&caller, message, id);
+    pub(super) fn call_tool(&self, caller: Caller, message: Envelope, id: &Id) -> Handling {
+        let params = Params::peek(message.params());
+        let tool = params.name().filter(|_| !caller.upstream_speaks_tasks());
+        let Some(tool) = tool else { return self.forward(&caller, &message, id).into() };
+        match self.job_tool(&tool) {
+            Some(kind) => {
+                let id = id.clone();
+                self.later(|gateway| async move { gateway.job_or_call(caller, kind, &message, &id).await })
+            }
+            None => self.start_call(&caller, &message, &params, id).into(),
         }
-        let Some(tool) = params.name() else { return self.forward(&caller, message, id) };
-        if let Some(kind) = self.job_tool(&tool)
-            && let Some(job) = Box::pin(self.job_call(&caller, kind, &tool, params)).await
-        {
-            return Box::pin(self.job(caller, job, id)).await;
+    }
+
+    /// A call by the name of a job tool: ours, or one of the upstream's own.
+    async fn job_or_call(&self, caller: Caller, kind: JobTool, message: &Envelope, id: &Id) -> Reply {
+        let params = Params::peek(message.params());
+        match self.job_call(&caller, kind, &params).await {
+            Some(job) => self.job(caller, job, id).await,
+            None => self.start_call(&caller, message, &params, id),
         }
+    }
+
+    fn start_call(&self, caller: &Caller, message: &Envelope, params: &Params<'_>, id: &Id) -> Reply {
         if self.is_draining() {
-            return self.fails(&caller, id, &Error::ShuttingDown);
+            return self.fails(caller, id, &Error::ShuttingDown);
         }
+        let tool = params.name().unwrap_or_default();
         let terms = caller.route.rules.terms(&tool, params.arguments()).clone();
-        let deferral = match self.deferral(&caller, &tool, &terms) {
+        let deferral = match self.deferral(caller, &tool, &terms) {
             Ok(deferral) => deferral,
-            Err(error) => return self.fails(&caller, id, &error),
+            Err(error) => return self.fails(caller, id, &error),
         };
-        let assignment = self.call(&caller, (message, params, id), &terms, deferral);
+        let assignment = self.call(caller, (message, params, id), &terms, deferral);
         caller.reply(Outgoing::Later(self.inner.worker.start(assignment)))
     }
 

@@ -32,8 +32,8 @@ pub(super) fn ability(dialect: Dialect) -> Ability {
 }
 
 impl Gateway {
-    pub(super) fn list_tools(&self, caller: Caller, message: &Envelope, params: &Params<'_>, id: &Id) -> Reply {
-        let is_first = !params.has_cursor();
+    pub(super) fn list_tools(&self, caller: Caller, message: &Envelope, id: &Id) -> Reply {
+        let is_first = !Params::peek(message.params()).has_cursor();
         let mut assignment = self.assignment(&caller, message.text().clone(), id);
         if caller.upstream_speaks_tasks() {
             return caller.reply(Outgoing::Later(self.inner.worker.start(assignment)));

@@ -67,7 +67,7 @@ impl Gateway {
                 return;
             }
             let mut request = leg.message(Bytes::new());
-            *request.method_mut() = Method::DELETE;
+            request.method = Method::DELETE;
             if let Err(error) = leg.upstream.client.send(request).await {
                 debug!(%error, "the end of a session did not reach the upstream");
             }

@@ -53,7 +53,8 @@ impl Gateway {
     }
 
     /// `notifications/cancelled`: what it names decides where it goes.
-    pub(super) async fn withdrawn(&self, caller: Caller, message: &Envelope, params: &Params<'_>) -> Reply {
+    pub(super) async fn withdrawn(&self, caller: Caller, message: &Envelope) -> Reply {
+        let params = Params::peek(message.params());
         let Some(session) = caller.session().filter(|session| session.hello().is_some()).cloned() else {
             return self.pass_on(caller, message).await;
         };

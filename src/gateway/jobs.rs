@@ -53,13 +53,8 @@ impl Gateway {
     }
 
     /// The call of a job tool, unless the upstream has a tool of that name and the job is none of ours.
-    pub(super) async fn job_call(
-        &self,
-        caller: &Caller,
-        kind: JobTool,
-        tool: &str,
-        params: &Params<'_>,
-    ) -> Option<JobCall> {
+    pub(super) async fn job_call(&self, caller: &Caller, kind: JobTool, params: &Params<'_>) -> Option<JobCall> {
+        let tool = params.name()?;
         let catalog = caller.catalog();
         let names = self.inner.job_names(catalog.as_deref());
         let arguments = entries(params.arguments().unwrap_or_default());

@@ -14,6 +14,7 @@ mod options;
 mod tasks;
 
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -65,6 +66,20 @@ pub struct Reply {
     pub method: &'static str,
     /// The dialect it is answered in.
     pub dialect: &'static str,
+}
+
+/// A reply, at once or after some waiting.
+pub enum Handling {
+    /// It is known.
+    Ready(Reply),
+    /// It takes a look into the store, or upstream.
+    Later(Pin<Box<dyn Future<Output = Reply> + Send>>),
+}
+
+impl From<Reply> for Handling {
+    fn from(reply: Reply) -> Self {
+        Self::Ready(reply)
+    }
 }
 
 /// Whether an answer may become an event stream while it is waited for.
@@ -122,17 +137,17 @@ impl Gateway {
     }
 
     /// Answers one request.
-    pub async fn handle(&self, request: Request) -> Reply {
+    pub fn handle(&self, request: Request) -> Handling {
         if request.path.starts_with(WELL_KNOWN) && self.route(&request.path).is_none() {
-            return self.well_known(request);
+            return self.well_known(request).into();
         }
         let Some(route) = self.route(&request.path).cloned() else {
-            return plain(Answer::empty(StatusCode::NOT_FOUND));
+            return plain(Answer::empty(StatusCode::NOT_FOUND)).into();
         };
         match request.method {
-            Method::POST => self.post(route, request).await,
-            Method::GET => self.listen(&route, request),
-            _ => Box::pin(self.end(route, request)).await,
+            Method::POST => self.post(route, request),
+            Method::GET => self.listen(&route, request).into(),
+            _ => self.later(|gateway| async move { gateway.end(route, request).await }),
         }
     }
 
@@ -140,13 +155,13 @@ impl Gateway {
         self.inner.routes.iter().find(|route| route.upstream.options.path == path)
     }
 
-    async fn post(&self, route: Arc<Route>, mut request: Request) -> Reply {
+    fn post(&self, route: Arc<Route>, mut request: Request) -> Handling {
         let message = match Message::read(std::mem::take(&mut request.body)) {
             Ok(Message::Single(message)) => message,
-            Ok(Message::Batch(batch)) => return self.batch(&route, request, batch),
+            Ok(Message::Batch(batch)) => return self.batch(&route, request, batch).into(),
             Err(error) => {
                 let object = ErrorObject::new(error.code(), error.to_string());
-                return plain(Answer::message(StatusCode::BAD_REQUEST, error_response(None, &object)));
+                return plain(Answer::message(StatusCode::BAD_REQUEST, error_response(None, &object))).into();
             }
         };
         let params = Params::peek(message.params());
@@ -154,40 +169,44 @@ impl Gateway {
         let known = session_id(&request.headers).and_then(|id| route.upstream.sessions.find(id));
         let version = request.headers.get(header::PROTOCOL_VERSION).map(HeaderValue::as_bytes);
         if known.is_none() && Era::of(version, meta.protocol_version.as_deref(), message.method()) == Era::Stateless {
-            return self.sealed(&route, request, &message);
+            return self.sealed(&route, request, &message).into();
         }
         let caller = Caller::new(&self.inner, route, known, request, (&message, &meta));
         if caller.leg.session.as_ref().is_some_and(|session| session.is_ended()) {
-            return caller.reply(self.refuse(&caller, &message, &Error::SessionEnded));
+            return caller.reply(self.refuse(&caller, &message, &Error::SessionEnded)).into();
         }
-        match message.kind() {
-            Kind::Request => self.request(caller, &message, &params).await,
-            Kind::Notification if message.method() == method::CANCELLED => {
-                Box::pin(self.withdrawn(caller, &message, &params)).await
+        match (message.kind(), message.id().cloned()) {
+            (Kind::Request, Some(id)) => self.request(caller, message, &id),
+            (Kind::Notification, _) if message.method() == method::CANCELLED => {
+                self.later(|gateway| async move { gateway.withdrawn(caller, &message).await })
             }
-            Kind::Notification | Kind::Response => Box::pin(self.pass_on(caller, &message)).await,
+            _ => self.later(|gateway| async move { gateway.pass_on(caller, &message).await }),
         }
     }
 
     /// The one match: what is done with a request of the handshake era.
-    async fn request(&self, caller: Caller, message: &Envelope, params: &Params<'_>) -> Reply {
-        let Some(id) = message.id().cloned() else { return plain(Answer::empty(StatusCode::BAD_REQUEST)) };
-        let tasks_are_theirs = caller.upstream_speaks_tasks();
+    fn request(&self, caller: Caller, message: Envelope, id: &Id) -> Handling {
         match message.method() {
-            method::INITIALIZE => self.hello(caller, message, &id),
-            method::TOOLS_LIST => self.list_tools(caller, message, params, &id),
-            method::TOOLS_CALL => self.call_tool(caller, message, params, &id).await,
+            method::INITIALIZE => self.hello(caller, &message, id).into(),
+            method::TOOLS_LIST => self.list_tools(caller, &message, id).into(),
+            method::TOOLS_CALL => self.call_tool(caller, message, id),
             method::TASKS_GET
             | method::TASKS_CANCEL
             | method::TASKS_UPDATE
             | method::TASKS_RESULT
             | method::TASKS_LIST
-                if !tasks_are_theirs =>
+                if !caller.upstream_speaks_tasks() =>
             {
-                Box::pin(self.tasks(caller, message, params, &id)).await
+                let id = id.clone();
+                self.later(|gateway| async move { gateway.tasks(caller, &message, &id).await })
             }
-            _ => self.forward(&caller, message, &id),
+            _ => self.forward(&caller, &message, id).into(),
         }
+    }
+
+    /// What cannot be answered without waiting; boxed, so that all other requests carry no room for it.
+    fn later<F: Future<Output = Reply> + Send + 'static>(&self, work: impl FnOnce(Self) -> F) -> Handling {
+        Handling::Later(Box::pin(work(self.clone())))
     }
 
     /// Whether new work is refused: the process is going down.

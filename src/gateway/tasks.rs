@@ -15,11 +15,12 @@ const NOT_AVAILABLE: &str = "Task is not available in this session";
 const EXPIRED: &str = "Task has expired";
 
 impl Gateway {
-    pub(super) async fn tasks(&self, caller: Caller, message: &Envelope, params: &Params<'_>, id: &Id) -> Reply {
+    pub(super) async fn tasks(&self, caller: Caller, message: &Envelope, id: &Id) -> Reply {
+        let params = Params::peek(message.params());
         let done = match message.method() {
-            method::TASKS_GET => self.get_task(&caller, params).await,
-            method::TASKS_CANCEL => self.cancel_task(&caller, params).await,
-            method::TASKS_UPDATE => self.update_task(&caller, message, params).await,
+            method::TASKS_GET => self.get_task(&caller, &params).await,
+            method::TASKS_CANCEL => self.cancel_task(&caller, &params).await,
+            method::TASKS_UPDATE => self.update_task(&caller, message, &params).await,
             other => Err(Error::MethodNotFound(format!("{other} is not offered here"))),
         };
         match done {

@@ -90,6 +90,9 @@ fn is_about_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
+/// How long to wait for the rest of what may be a preface.
+const PREFACE_PAUSE: Duration = Duration::from_millis(5);
+
 /// Lets HTTP/2 spawn its streams where they are counted.
 #[derive(Clone)]
 struct Spawner(Work);
@@ -105,7 +108,8 @@ where
 }
 
 struct Connections<H> {
-    http: auto::Builder<Spawner>,
+    http1: auto::Builder<Spawner>,
+    http2: auto::Builder<Spawner>,
     stack: Arc<Stack<H>>,
     options: Options,
     work: Work,
@@ -113,16 +117,18 @@ struct Connections<H> {
 
 impl<H: Handler> Connections<H> {
     fn new(stack: Arc<Stack<H>>, options: Options, work: Work) -> Self {
-        let mut http = auto::Builder::new(Spawner(work.clone()));
+        let mut http1 = auto::Builder::new(Spawner(work.clone())).http1_only();
         // hyper's header timeout also closes idle connections and allocates per request; see `link` for ours.
-        http.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(READ_BUFFER);
-        http.http2()
+        http1.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(READ_BUFFER);
+        let mut http2 = auto::Builder::new(Spawner(work.clone())).http2_only();
+        http2
+            .http2()
             .timer(TokioTimer::new())
             .keep_alive_interval(options.keepalive)
             .keep_alive_timeout(options.keepalive)
             .max_concurrent_streams(H2_STREAMS)
             .max_header_list_size(H2_HEADER_LIST);
-        Self { http, stack, options, work }
+        Self { http1, http2, stack, options, work }
     }
 
     async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) {
@@ -137,7 +143,16 @@ impl<H: Handler> Connections<H> {
             let (stack, link) = (Arc::clone(&self.stack), Arc::clone(&link));
             service_fn(move |request| Arc::clone(&stack).call(request, Arc::clone(&link)))
         };
-        let connection = self.http.serve_connection(TokioIo::new(stream), service);
+        let looked = tokio::select! {
+            looked = tokio::time::timeout(self.options.header_timeout, speaks_http2(&stream)) => looked,
+            () = self.work.severed() => return,
+        };
+        let http = match looked {
+            Ok(Ok(true)) => &self.http2,
+            Ok(Ok(false)) => &self.http1,
+            Ok(Err(_)) | Err(_) => return,
+        };
+        let connection = http.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
         // Polled only when it was woken itself, not with every read and write.
         let mut signals = FuturesUnordered::new();
@@ -162,6 +177,24 @@ impl<H: Handler> Connections<H> {
         if let Ok(ended) = tokio::time::timeout(LAST_WORDS, connection).await {
             log_end(ended);
         }
+    }
+}
+
+/// Whether a client begins with the preface of HTTP/2 (RFC 9113, section 3.4). The bytes stay where they are: hyper's
+/// own look takes them out, which costs each connection a larger buffer.
+async fn speaks_http2(stream: &TcpStream) -> io::Result<bool> {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+    let mut seen = [0; PREFACE.len()];
+    loop {
+        let count = stream.peek(&mut seen).await?;
+        if count == 0 || seen[..count] != PREFACE[..count] {
+            return Ok(false);
+        }
+        if count == PREFACE.len() {
+            return Ok(true);
+        }
+        // A peek is ready as long as anything is there: wait a little for the rest.
+        tokio::time::sleep(PREFACE_PAUSE).await;
     }
 }
 

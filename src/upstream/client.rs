@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Request, Response, Version};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::connect::Connector;
-use super::{Body, Error, Options, body, redirect};
+use super::{Body, Error, Options, Outbound, body, redirect};
 
 /// Sends requests to one upstream over pooled HTTP/1.1 connections. Cheap to clone; clones share the pool.
 #[derive(Clone)]
@@ -47,26 +47,25 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`] if nothing was sent, [`Error::Broken`], [`Error::Encoding`] or [`Error::Protocol`]
     /// if it may have been.
-    pub async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, Error> {
-        let (mut head, content) = request.into_parts();
-        own_headers(&mut head.headers);
-        for _ in 0..redirect::LIMIT {
-            let mut request = Request::new(Full::new(content.clone()));
-            *request.method_mut() = head.method.clone();
-            *request.uri_mut() = head.uri.clone();
-            *request.headers_mut() = head.headers.clone();
-            let response = self.once(request).await?;
-            match redirect::target(&head.uri, &response) {
-                Some(target) => head.uri = target,
-                None => return body::decoded(response).await,
+    pub async fn send(&self, request: impl Into<Outbound>) -> Result<Response<Body>, Error> {
+        let mut request = request.into();
+        let mut redirects = 0;
+        loop {
+            let response = self.once(&request).await?;
+            match redirect::target(&request.uri, &response) {
+                Some(target) if redirects < redirect::LIMIT => request.uri = target,
+                _ => return body::decoded(response).await,
             }
+            redirects += 1;
         }
-        head.version = Version::HTTP_11;
-        head.extensions.clear();
-        body::decoded(self.once(Request::from_parts(head, Full::new(content))).await?).await
     }
 
-    async fn once(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
+    async fn once(&self, outbound: &Outbound) -> Result<Response<Incoming>, Error> {
+        let mut request = Request::new(Full::new(outbound.body.clone()));
+        *request.method_mut() = outbound.method.clone();
+        *request.uri_mut() = outbound.uri.clone();
+        *request.headers_mut() = HeaderMap::clone(&outbound.headers);
+        own_headers(request.headers_mut());
         self.inner.request(request).await.map_err(|error| Error::sending(&error))
     }
 }

@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::Response;
 use http_body_util::BodyExt;
 
-use super::{Body, Client, Decoder, Error, Kind};
+use super::{Body, Client, Decoder, Error, Kind, Outbound};
 use crate::call::Event;
 
 /// How long, and how much, a stream that is done with is read on.
@@ -35,7 +35,7 @@ pub enum Opened {
 ///
 /// # Errors
 /// As [`Client::send`].
-pub async fn events(client: &Client, request: Request<Bytes>, limit: usize) -> Result<Response<Opened>, Error> {
+pub async fn events(client: &Client, request: impl Into<Outbound>, limit: usize) -> Result<Response<Opened>, Error> {
     let (head, body) = client.send(request).await?.into_parts();
     let opened = match Kind::of(&head.headers) {
         Kind::Events => Opened::Events(EventStream::new(body, limit)),
@@ -102,6 +102,7 @@ pub(super) async fn drain(mut body: Body) {
 /// Whether the headers announce JSON, events, or something else.
 #[cfg(test)]
 mod tests {
+    use http::Request;
     use http::StatusCode;
 
     use super::*;

@@ -9,12 +9,12 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt, Empty};
 
 use super::resume::Resumed;
-use super::{Body, Client, Error, EventStream, Resume, events};
+use super::{Body, Client, Error, EventStream, Outbound, Resume, events};
 use crate::call::{BodyError, Event, PassBody};
 
 /// What the answer is, by its content type.
@@ -86,7 +86,7 @@ impl Exchange {
     /// As [`Client::send`].
     pub async fn open(
         client: &Client,
-        request: Request<Bytes>,
+        request: impl Into<Outbound>,
         limits: Limits,
         resume: Option<Resume>,
     ) -> Result<Self, Error> {

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use http::{HeaderMap, HeaderValue, Method, Uri};
 
 use crate::mcp::header::{LAST_EVENT_ID, SESSION_ID};
 use crate::session::{Session, Sessions};
 
-use super::{Client, Error, Options, Resume, headers};
+use super::{Client, Error, Options, Outbound, Resume, headers};
 
 /// One upstream server, with all that is known of it.
 #[derive(Debug)]
@@ -50,15 +50,20 @@ impl Upstream {
     }
 }
 
-/// A caller's way to its upstream.
+/// A caller's way to its upstream; clones share it.
 #[derive(Clone, Debug)]
 pub struct Leg {
     /// The upstream.
     pub upstream: Arc<Upstream>,
     /// The session, if the caller named one.
     pub session: Option<Arc<Session>>,
+    way: Arc<Way>,
+}
+
+#[derive(Clone, Debug)]
+struct Way {
     uri: Uri,
-    headers: HeaderMap,
+    headers: Arc<HeaderMap>,
     credential: Option<HeaderValue>,
 }
 
@@ -74,58 +79,59 @@ impl Leg {
         let credential = headers.get(&upstream.options.credential_header).cloned();
         headers::to_upstream(&mut headers, &upstream.options);
         let uri = with_query(&upstream.options.url, query);
-        if let Some(session) = &session {
-            if session.minted {
-                headers.remove(SESSION_ID);
-            }
-            if let Some(cookie) = session.cookie() {
-                headers.insert(COOKIE, cookie);
-            }
+        match &session {
+            Some(session) if session.minted => drop(headers.remove(SESSION_ID)),
+            _ => {}
         }
-        Self { upstream, session, uri, headers, credential }
+        if let Some(cookie) = session.as_ref().and_then(|session| session.cookie()) {
+            headers.insert(COOKIE, cookie);
+        }
+        Self { upstream, session, way: Arc::new(Way { uri, headers: Arc::new(headers), credential }) }
     }
 
     /// Takes the session id off: `initialize` opens a session, it does not belong to one.
     #[must_use]
-    pub fn without_session(mut self) -> Self {
-        self.headers.remove(SESSION_ID);
-        self.headers.remove(COOKIE);
-        self.session = None;
-        self
+    pub fn without_session(self) -> Self {
+        let mut headers = HeaderMap::clone(&self.way.headers);
+        headers.remove(SESSION_ID);
+        headers.remove(COOKIE);
+        let way = Way { headers: Arc::new(headers), ..Way::clone(&self.way) };
+        Self { session: None, way: Arc::new(way), ..self }
     }
 
     /// Goes to another path on the upstream's server.
     #[must_use]
-    pub fn at_path(mut self, path_and_query: &str) -> Self {
-        let mut parts = self.uri.clone().into_parts();
+    pub fn at_path(self, path_and_query: &str) -> Self {
+        let mut parts = self.way.uri.clone().into_parts();
         parts.path_and_query = path_and_query.parse().ok().or(parts.path_and_query);
-        self.uri = Uri::from_parts(parts).unwrap_or(self.uri);
-        self
+        let uri = Uri::from_parts(parts).unwrap_or_else(|_| self.way.uri.clone());
+        Self { way: Arc::new(Way { uri, ..Way::clone(&self.way) }), ..self }
     }
 
     /// The caller's credential, as it brought it.
     #[must_use]
     pub fn credential(&self) -> Option<&HeaderValue> {
-        self.credential.as_ref()
+        self.way.credential.as_ref()
     }
 
     /// The caller's own request, as it came.
     #[must_use]
-    pub fn request(&self, method: Method, body: Bytes) -> Request<Bytes> {
-        self.build(method, body, self.headers.clone())
+    pub fn request(&self, method: Method, body: Bytes) -> Outbound {
+        Outbound { method, uri: self.way.uri.clone(), headers: self.way.headers.clone(), body }
     }
 
     /// A message in the caller's name, later: with the latest credential of its session.
     #[must_use]
-    pub fn message(&self, body: Bytes) -> Request<Bytes> {
-        self.build(Method::POST, body, self.latest())
+    pub fn message(&self, body: Bytes) -> Outbound {
+        let headers = Arc::new(self.latest());
+        Outbound { method: Method::POST, uri: self.way.uri.clone(), headers, body }
     }
 
     /// How an event stream of the caller's is taken up again.
     #[must_use]
     pub fn resume(&self) -> Resume {
         let leg = self.clone();
-        Resume::new(self.uri.clone(), move || {
+        Resume::new(self.way.uri.clone(), move || {
             let mut headers = leg.latest();
             headers.remove(CONTENT_TYPE);
             headers
@@ -141,7 +147,7 @@ impl Leg {
 
     /// Headers for a request that is made later, in the caller's name.
     fn latest(&self) -> HeaderMap {
-        let mut headers = self.headers.clone();
+        let mut headers = HeaderMap::clone(&self.way.headers);
         headers.remove(LAST_EVENT_ID);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let Some(session) = &self.session else { return headers };
@@ -157,14 +163,6 @@ impl Leg {
             headers.insert(COOKIE, cookie);
         }
         headers
-    }
-
-    fn build(&self, method: Method, body: Bytes, headers: HeaderMap) -> Request<Bytes> {
-        let mut request = Request::new(body);
-        *request.method_mut() = method;
-        *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = headers;
-        request
     }
 }
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, Request};
+use http::HeaderMap;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -13,7 +12,7 @@ use crate::policy::Plan;
 use crate::session::{Habit, Ticket};
 use crate::task::Owner;
 use crate::telemetry::metrics::{Metrics, Side};
-use crate::upstream::Leg;
+use crate::upstream::{Leg, Outbound};
 
 /// One request with an id, on its way to its upstream.
 #[derive(Debug)]
@@ -21,7 +20,7 @@ pub struct Assignment {
     /// The way there.
     pub leg: Leg,
     /// What is sent.
-    pub request: Request<Bytes>,
+    pub request: Outbound,
     /// Its place among the session's requests.
     pub ticket: Ticket,
     /// When the last byte of the client's request had come.

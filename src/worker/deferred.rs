@@ -20,7 +20,7 @@ use super::upcall::Came;
 
 /// A call in flight that is a task.
 pub(super) struct Deferred {
-    held: Held,
+    held: Box<Held>,
     task: Task,
     runtime: Timer,
     _permit: Permit,
@@ -40,14 +40,17 @@ enum End {
 }
 
 impl Deferred {
-    pub(super) fn new(held: Held, task: Task, permit: Permit) -> Self {
+    /// Follows the call to its end, and writes that down.
+    pub(super) async fn run(held: Box<Held>, task: Task, permit: Permit) {
         let counted = held.worker.metrics.running();
-        Self { runtime: held.runtime, held, task, _permit: permit, _counted: counted }
+        let ended = held.worker.tasks.ended(task.id);
+        let mut deferred = Self { runtime: held.runtime, held, task, _permit: permit, _counted: counted };
+        let end = deferred.wait(&ended).await;
+        Box::pin(deferred.conclude(end)).await;
     }
 
-    pub(super) async fn run(mut self) {
-        let ended = self.held.worker.tasks.ended(self.task.id);
-        match self.wait(&ended).await {
+    async fn conclude(&mut self, end: End) {
+        match end {
             End::Result(result) => self.complete(result).await,
             End::Failed(failure) => self.settle(Event::Failed(failure), None).await,
             End::Cancelled => self.held.cancel("the task was cancelled").await,
@@ -72,7 +75,7 @@ impl Deferred {
                     Ok(came) => self.came(came).await,
                     Err(error) => Some(End::Failed(lost(error))),
                 },
-                () = call.touched() => { self.elsewhere().await; None }
+                () = call.touched() => { Box::pin(self.elsewhere()).await; None }
                 () = self.runtime.reached() => {
                     let limit = self.held.assignment.max_runtime.unwrap_or_default();
                     Some(End::Stopped(Error::MaxRuntime(limit)))
@@ -113,7 +116,7 @@ impl Deferred {
                         None
                     }
                     MessageKind::Notification => {
-                        self.notice(&message).await;
+                        Box::pin(self.notice(&message)).await;
                         None
                     }
                 }

@@ -1,7 +1,7 @@
 //! A call whose client waits: the race between the answer and the threshold, decided in one place.
 
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::StatusCode;
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ use crate::mcp::{Params, method};
 use crate::policy::Plan;
 use crate::task::{Made, Note, Status, Task, TaskId};
 use crate::telemetry::metrics::Counted;
-use crate::upstream::{Arrived, Kind, Limits, headers};
+use crate::upstream::{Arrived, Kind, Limits, Outbound, headers};
 
 use super::answer::{failed, from_upstream, streamed, whole};
 use super::deferred::Deferred;
@@ -33,7 +33,7 @@ pub(super) struct Held {
     steps: mpsc::Sender<Step>,
     threshold: Timer,
     client_left: bool,
-    again: Option<Request<Bytes>>,
+    again: Option<Outbound>,
     _counted: Counted,
 }
 
@@ -50,17 +50,17 @@ enum End {
 }
 
 impl Held {
-    pub(super) fn new(worker: Worker, mut assignment: Assignment, steps: mpsc::Sender<Step>) -> Self {
+    pub(super) fn new(worker: Worker, mut assignment: Assignment, steps: mpsc::Sender<Step>) -> Box<Self> {
         let wait = assignment.deferral.as_ref().and_then(|deferral| match deferral.plan {
             Plan::Race { threshold } => Some(threshold),
             Plan::AtOnce { within } => Some(within),
             Plan::Hold | Plan::Refuse => None,
         });
         let received = assignment.received;
-        let request = std::mem::take(&mut assignment.request);
-        let again = assignment.repeatable.then(|| request.clone());
-        let upcall = Upcall::start(&assignment.leg, request, limits(&assignment));
-        Self {
+        let again = assignment.repeatable.then(|| assignment.request.clone());
+        let upcall = Upcall::start(&assignment.leg, assignment.request.clone(), limits(&assignment));
+        assignment.request.body = Bytes::new();
+        Box::new(Self {
             threshold: Timer::after(received, wait),
             runtime: Timer::after(received, assignment.max_runtime),
             _counted: worker.metrics.held(),
@@ -71,11 +71,11 @@ impl Held {
             steps,
             client_left: false,
             again,
-        }
+        })
     }
 
     /// Follows the call to its end.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(mut self: Box<Self>) {
         let end = self.wait().await;
         let tally = self.assignment.tally.clone();
         match end {
@@ -86,7 +86,7 @@ impl Held {
             End::Deferred(task, permit) => {
                 tally.done(Side::None);
                 self.announce(&task).await;
-                Box::pin(Deferred::new(self, *task, permit).run()).await;
+                Box::pin(Deferred::run(self, *task, permit)).await;
             }
             End::Withdrawn => {
                 tally.done(Side::Client);

@@ -3,10 +3,9 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use bytes::Bytes;
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, StatusCode};
 
-use crate::upstream::{Arrived, Error, Exchange, Kind, Leg, Limits};
+use crate::upstream::{Arrived, Error, Exchange, Kind, Leg, Limits, Outbound};
 
 type Opening = Pin<Box<dyn Future<Output = Result<Exchange, Error>> + Send>>;
 
@@ -31,7 +30,7 @@ pub(super) enum Came {
 
 impl Upcall {
     /// Begins to send `request`.
-    pub(super) fn start(leg: &Leg, request: Request<Bytes>, limits: Limits) -> Self {
+    pub(super) fn start(leg: &Leg, request: Outbound, limits: Limits) -> Self {
         let (client, resume) = (leg.upstream.client.clone(), leg.resume());
         Self::Opening(Box::pin(async move { Exchange::open(&client, request, limits, Some(resume)).await }))
     }
