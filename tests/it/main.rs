@@ -15,6 +15,7 @@ mod jobs;
 mod limits;
 mod progress;
 mod retries;
+mod rmcp;
 mod sessions;
 mod streams;
 mod support;

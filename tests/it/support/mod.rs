@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod gate;
+pub mod sdk;
 pub mod upstream;
 
 use std::future::Future;
