@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod gate;
+pub mod process;
 pub mod sdk;
 pub mod upstream;
 
