@@ -14,6 +14,8 @@ mod http;
 mod ids;
 mod jobs;
 mod limits;
+mod memory;
+mod pitfalls;
 mod progress;
 mod retries;
 mod rmcp;
