@@ -15,6 +15,7 @@ mod ids;
 mod jobs;
 mod limits;
 mod memory;
+mod ownership;
 mod pitfalls;
 mod progress;
 mod retries;

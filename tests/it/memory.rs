@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use crate::support::client::H2;
+use crate::support::client::{H2, Reply};
 use crate::support::process::Process;
 use crate::support::upstream::{Get, Script, script};
 use crate::support::{Latch, Upstream, eventually, ms, soon};
@@ -59,6 +59,22 @@ async fn b85_twenty_megabytes_inline_by_a_job_and_by_a_task() {
 }
 
 #[tokio::test]
+async fn b85_twenty_megabytes_in_a_request() {
+    let measure = script::script(|mut call| async move {
+        let length = call.arg("blob").as_str().map_or(0, str::len);
+        call.say(&length.to_string());
+    });
+    let upstream = Upstream::builder().tool("measure", measure).start().await;
+    let gate = Process::start(&upstream, "[tasks]\nthreshold = \"30s\"").await;
+    let client = gate.client().open().await;
+    let measured = client.call("measure", json!({"blob": "B".repeat(LARGE)})).await;
+    assert_eq!(measured.text(), LARGE.to_string());
+    let refused = client.call("measure", json!({"blob": "B".repeat(33 << 20)})).await;
+    assert_eq!((refused.status, upstream.calls("measure").len()), (413, 1));
+    assert!(gate.most_memory() < 160 * MIB, "{} MiB at most", gate.most_memory() / MIB);
+}
+
+#[tokio::test]
 async fn b85_fifty_large_answers_at_once_are_not_kept() {
     let latch = Latch::new();
     let upstream = Upstream::builder().tool("large", large(&latch)).start().await;
@@ -73,11 +89,36 @@ async fn b85_fifty_large_answers_at_once_are_not_kept() {
     let (replies, ()) = tokio::join!(join_all(calls.map(|body| client.post(body))), opening);
     sleep(ms(200)).await; // time to run full, if it read ahead of its clients
     let waiting = gate.memory().saturating_sub(idle);
-    let lengths = join_all(replies.into_iter().map(|reply| reply.length())).await;
+    let lengths = join_all(replies.into_iter().map(Reply::length)).await;
     assert!(lengths.iter().all(|length| *length > LARGE && *length < LARGE + 100), "{lengths:?}");
     let most = gate.most_memory().saturating_sub(idle);
     assert!(waiting < 200 * MIB, "{} MiB while nobody reads", waiting / MIB);
     assert!(most < 200 * MIB, "{} MiB at most", most / MIB);
+}
+
+#[tokio::test]
+async fn a_thousand_calls_at_once_from_a_thousand_sessions() {
+    let latch = Latch::new();
+    let upstream = Upstream::builder().tool("slow", script::echo_held(&latch)).start().await;
+    let gate = Process::start(&upstream, "[tasks]\nthreshold = \"500ms\"").await;
+    let idle = gate.memory();
+    let clients: Vec<_> = stream::iter(0..1000).map(|_| gate.client().open()).buffered(64).collect().await;
+    let calls = clients
+        .iter()
+        .enumerate()
+        .map(async |(n, client)| client.call("slow", json!({"text": format!("result {n}")})).await.job());
+    let jobs = join_all(calls).await;
+    latch.open();
+    let reads = clients.iter().zip(&jobs).map(|(client, job)| client.job_end(job));
+    let reads: Vec<_> = stream::iter(reads).buffered(64).collect().await;
+    for (n, read) in reads.iter().enumerate() {
+        assert_eq!(read.block(1), format!("result {n}"));
+    }
+    assert_eq!(upstream.calls("slow").len(), 1000);
+    let most = gate.most_memory().saturating_sub(idle);
+    // Without optimisation every future is twice as large.
+    let limit = if cfg!(debug_assertions) { 160 } else { 60 };
+    assert!(most < limit * MIB, "{} MiB above idle", most / MIB);
 }
 
 /// That many sessions, opened over one connection and never ended.
