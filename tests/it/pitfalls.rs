@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
 use crate::support::client::{Answer, EXTENSION, raw_exchange};
-use crate::support::upstream::script;
+use crate::support::upstream::{Script, script};
 use crate::support::{Client, Gate, Latch, PATIENT, Upstream, eventually, ms, soon, throughout};
 
 /// A call of `echo` as its bytes, with other framing headers.
@@ -197,32 +197,46 @@ async fn an_upstream_that_closes_idle_connections_early_costs_no_call() {
     assert!(upstream.connections() >= 12, "the connections were not closed: {}", upstream.connections());
 }
 
+/// Answers on a stream that says something else first, as the servers of the official SDKs do.
+fn streamed(first: &'static str, header: (&'static str, &'static str), result: &'static str) -> Script {
+    script::script(move |mut call| async move {
+        call.header(header.0, header.1);
+        call.bytes(first);
+        let id = call.request.id();
+        call.event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
+        call.end();
+    })
+}
+
 #[tokio::test]
-async fn a_primed_stream_keeps_the_headers_of_its_answer() {
-    let hello = script::script(|mut call| async move {
-        call.header("mcp-session-id", "primed");
-        call.bytes("id: 0\nretry: 3000\ndata:\n\n");
-        let result = json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
-                            "serverInfo": {"name": "primed", "version": "1"}});
-        call.event(&json!({"jsonrpc": "2.0", "id": call.request.json["id"], "result": result}).to_string());
-        call.end();
-    });
-    let list = script::script(|mut call| async move {
-        call.header("x-listed", "yes");
-        call.bytes("id: 0\nretry: 3000\ndata:\n\n");
-        call.event(&json!({"jsonrpc": "2.0", "id": call.request.json["id"], "result": {"tools": []}}).to_string());
-        call.end();
-    });
-    let upstream = Upstream::builder().without_sessions().on("initialize", hello).on("tools/list", list).start().await;
-    let gate = Gate::start(&upstream, "").await;
-    for mut client in [gate.client(), gate.client().extension()] {
-        let hello = client.hello().await;
-        assert_eq!(hello.header("mcp-session-id"), Some("primed"), "{hello:?}");
-        assert_eq!(hello.result()["serverInfo"]["name"], "primed");
-        assert_eq!(client.tools().await.header("x-listed"), Some("yes"));
+async fn what_comes_first_on_a_stream_does_not_cost_the_headers() {
+    let greeting =
+        r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}"#;
+    for first in [
+        "",
+        "id: 0\nretry: 3000\ndata:\n\n",
+        ": comment\n\n",
+        "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"x\"}}\n\n",
+    ] {
+        let hello = streamed(first, ("mcp-session-id", "primed"), greeting);
+        let list = streamed(first, ("x-listed", "yes"), r#"{"tools":[]}"#);
+        let builder = Upstream::builder().without_sessions().on("initialize", hello).on("tools/list", list);
+        let upstream = builder.start().await;
+        let gate = Gate::start(&upstream, "").await;
+        for mut client in [gate.client(), gate.client().extension()] {
+            let hello = client.hello().await;
+            assert_eq!(hello.header("mcp-session-id"), Some("primed"), "{first:?}: {hello:?}");
+            assert_eq!(hello.result()["serverInfo"]["name"], "s");
+            assert_eq!(client.tools().await.header("x-listed"), Some("yes"), "{first:?}");
+        }
+        let hello = gate.client().extension().hello().await;
+        assert_eq!(hello.result()["capabilities"]["extensions"], json!({EXTENSION: {}}), "{first:?}");
     }
-    let hello = gate.client().extension().hello().await;
-    assert_eq!(hello.result()["capabilities"]["extensions"], json!({EXTENSION: {}}));
+    let hello = streamed("id: 0\ndata:\n\n", ("x-hello", "yes"), greeting);
+    let upstream = Upstream::builder().without_sessions().on("initialize", hello).start().await;
+    let gate = Gate::start(&upstream, "[upstream]\nmint_sessions = true").await;
+    let hello = gate.client().hello().await;
+    assert_eq!((hello.header("x-hello"), hello.header("mcp-session-id").is_some()), (Some("yes"), true));
 }
 
 /// Accepts connections and says nothing, as a firewall's tarpit or a stopped process does.

@@ -162,6 +162,41 @@ async fn sdk_hears_of_progress_while_it_waits_and_not_after() {
 }
 
 #[tokio::test]
+async fn sdk_is_asked_while_it_waits_and_not_after() {
+    let mut capabilities = ClientCapabilities::default();
+    capabilities.roots = Some(Default::default());
+    let (server, user) = (Server::start().await, User::with(capabilities));
+    let gate = Gate::at(&server.url, "").await;
+    let client = user.connect(&gate, HANDSHAKE).await;
+    let asked = called(&client, "ask", json!({"text": "now"})).await;
+    assert_eq!(text(&asked, 0), "file:///here", "the threshold stands still while it thinks");
+    assert_eq!(user.asked.load(Ordering::SeqCst), 1);
+
+    let late = job(&called(&client, "ask", json!({"text": "late"})).await);
+    server.seen.door.open();
+    let end = finished(&client, &late).await;
+    assert!(text(&end, 1).starts_with("declined"), "{end:?}");
+    assert_eq!(user.asked.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn sdk_hears_what_the_server_says_outside_of_calls() {
+    let (server, user) = (Server::start().await, User::new());
+    let gate = Gate::at(&server.url, PATIENT).await;
+    let client = user.connect(&gate, HANDSHAKE).await;
+    let hearing = async {
+        // It opens its stream on its own, some time after the hello.
+        while user.changes.load(Ordering::SeqCst) == 0 {
+            called(&client, "change", json!({})).await;
+            sleep(ms(20)).await;
+        }
+    };
+    soon("it hears of it", Box::pin(hearing)).await;
+    let tools = soon("the list", client.list_all_tools()).await.expect("a list");
+    assert_eq!(tools.len(), 9);
+}
+
+#[tokio::test]
 async fn sdk_reads_the_hybrid_handle_and_its_task() {
     for user in users_of_tasks() {
         for server in [Server::start().await, Server::plain().await] {
@@ -228,7 +263,7 @@ async fn sdk_without_a_handshake_passes_sealed() {
             let client = user.connect(&gate, mode.clone()).await;
             assert_eq!(client.peer_info().unwrap().protocol_version, ProtocolVersion::V_2026_07_28);
             let tools = soon("the list", client.list_all_tools()).await.expect("a list");
-            assert_eq!(tools.len(), 5, "{tools:?}");
+            assert_eq!(tools.len(), 7, "{tools:?}");
             assert_eq!(text(&called(&client, "fast", json!({"text": "x"})).await, 0), "x");
             let opening = async {
                 sleep(ms(150)).await; // well past the threshold: still nothing is deferred

@@ -10,9 +10,11 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, Implementation, JsonObject,
+    CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, ErrorData, Implementation, JsonObject,
     ProgressNotificationParam, ProtocolVersion, RequestMetaObject,
 };
+#[allow(deprecated)]
+use rmcp::model::{ListRootsResult, Root};
 use rmcp::service::{NotificationContext, RequestContext, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -106,6 +108,28 @@ impl Solver {
         Err("did not converge".to_owned())
     }
 
+    #[tool(description = "Asks the client, at once or late.")]
+    #[allow(deprecated)] // there is no other question without more features of the SDK
+    async fn ask(
+        &self,
+        Parameters(Spoken { text }): Parameters<Spoken>,
+        peer: Peer<RoleServer>,
+        context: RequestContext<RoleServer>,
+    ) -> String {
+        if text == "late" {
+            self.seen.wait(&context.ct).await;
+        }
+        match peer.list_roots().await {
+            Ok(answer) => answer.roots.first().map_or("none".to_owned(), |root| root.uri.clone()),
+            Err(error) => format!("declined: {error}"),
+        }
+    }
+
+    #[tool(description = "Says that the list of tools has changed.")]
+    async fn change(&self, peer: Peer<RoleServer>) -> String {
+        format!("{:?}", peer.notify_tool_list_changed().await)
+    }
+
     #[tool(description = "Reports, then waits.")]
     async fn report(
         &self,
@@ -175,6 +199,10 @@ pub struct User {
     config: ClientConfig,
     /// How often it was told of progress.
     pub progress: Arc<AtomicUsize>,
+    /// How often it was asked something.
+    pub asked: Arc<AtomicUsize>,
+    /// How often it was told that the list of tools has changed.
+    pub changes: Arc<AtomicUsize>,
 }
 
 impl User {
@@ -187,7 +215,7 @@ impl User {
     pub fn with(capabilities: ClientCapabilities) -> Self {
         let config = ClientConfig::new(capabilities, Implementation::new("user", "1"));
         let config = config.with_protocol_version(ProtocolVersion::V_2025_11_25);
-        Self { config, progress: Arc::default() }
+        Self { config, progress: Arc::default(), asked: Arc::default(), changes: Arc::default() }
     }
 
     /// Connects to taskgate.
@@ -200,6 +228,18 @@ impl User {
 impl ClientHandler for User {
     fn get_info(&self) -> ClientConfig {
         self.config.clone()
+    }
+
+    /// Thinks longer than the threshold of most stories.
+    #[allow(deprecated)]
+    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        tokio::time::sleep(super::ms(150)).await;
+        Ok(ListRootsResult::new(vec![Root::new("file:///here")]))
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     async fn on_progress(&self, _: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
