@@ -42,8 +42,10 @@ fn large(latch: &Latch) -> Script {
 #[tokio::test]
 async fn b85_twenty_megabytes_inline_by_a_job_and_by_a_task() {
     let latch = Latch::new();
-    let upstream = Upstream::builder().tool("large", large(&latch)).start().await;
-    let gate = Process::start(&upstream, "[tasks]\nthreshold = \"100ms\"").await;
+    let upstream = Upstream::builder().tool("large", large(&latch)).tool("inline", large(&latch)).start().await;
+    let rule = "[[upstream.rule]]\ntool = \"inline\"\nmode = \"sync\"\n";
+    let config = format!("[tasks]\nthreshold = \"100ms\"\n{rule}");
+    let gate = Process::start(&upstream, &config).await;
     let (plain, ext) = (gate.client().open().await, gate.client().extension().open().await);
     let job = plain.call("large", json!({})).await.job();
     let task = ext.call("large", json!({})).await.task();
@@ -52,7 +54,7 @@ async fn b85_twenty_megabytes_inline_by_a_job_and_by_a_task() {
     assert_eq!((read.block(1).len(), read.note()["status"].as_str()), (LARGE, Some("done")));
     let read = ext.task_end(&task).await;
     assert_eq!(read.result()["result"]["content"][0]["text"].as_str().map(str::len), Some(LARGE));
-    let inline = plain.call("large", json!({})).await;
+    let inline = plain.call("inline", json!({})).await;
     assert_eq!(inline.text().len(), LARGE);
     assert!(inline.text().bytes().all(|letter| letter == b'A'));
     assert!(gate.most_memory() < 320 * MIB, "{} MiB at most", gate.most_memory() / MIB);
@@ -67,9 +69,14 @@ async fn b85_twenty_megabytes_in_a_request() {
     let upstream = Upstream::builder().tool("measure", measure).start().await;
     let gate = Process::start(&upstream, "[tasks]\nthreshold = \"30s\"").await;
     let client = gate.client().open().await;
-    let measured = client.call("measure", json!({"blob": "B".repeat(LARGE)})).await;
+    let request = |length: usize| {
+        let blob = "B".repeat(length);
+        let params = format!(r#"{{"name":"measure","arguments":{{"blob":"{blob}"}}}}"#);
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#)
+    };
+    let measured = client.ask(request(LARGE)).await;
     assert_eq!(measured.text(), LARGE.to_string());
-    let refused = client.call("measure", json!({"blob": "B".repeat(33 << 20)})).await;
+    let refused = client.ask(request(33 << 20)).await;
     assert_eq!((refused.status, upstream.calls("measure").len()), (413, 1));
     assert!(gate.most_memory() < 160 * MIB, "{} MiB at most", gate.most_memory() / MIB);
 }

@@ -17,6 +17,9 @@ use tokio::time::sleep;
 use crate::support::sdk::{HANDSHAKE, Server, User, call, text};
 use crate::support::{Gate, PATIENT, eventually, ms, soon};
 
+/// The fast tool is answered inline however busy the machine is.
+const FAST: &str = "[upstream]\nmint_sessions = true\n[[upstream.rule]]\ntool = \"fast\"\nmode = \"sync\"\n";
+
 type Client = RunningService<RoleClient, User>;
 
 /// A client that declares the extension among its extensions, and one that does among its experiments.
@@ -148,7 +151,7 @@ async fn sdk_cancels_a_job() {
 #[tokio::test]
 async fn sdk_hears_of_progress_while_it_waits_and_not_after() {
     let server = Server::start().await;
-    let gate = Gate::at(&server.url, "[tasks]\nthreshold = \"400ms\"").await;
+    let gate = Gate::at(&server.url, "[tasks]\nthreshold = \"600ms\"").await;
     let user = User::new();
     let client = user.connect(&gate, HANDSHAKE).await;
     let report = job(&called(&client, "report", json!({})).await);
@@ -166,7 +169,7 @@ async fn sdk_is_asked_while_it_waits_and_not_after() {
     let mut capabilities = ClientCapabilities::default();
     capabilities.roots = Some(Default::default());
     let (server, user) = (Server::start().await, User::with(capabilities));
-    let gate = Gate::at(&server.url, "").await;
+    let gate = Gate::at(&server.url, "[tasks]\nthreshold = \"500ms\"").await;
     let client = user.connect(&gate, HANDSHAKE).await;
     let asked = called(&client, "ask", json!({"text": "now"})).await;
     assert_eq!(text(&asked, 0), "file:///here", "the threshold stands still while it thinks");
@@ -200,7 +203,7 @@ async fn sdk_hears_what_the_server_says_outside_of_calls() {
 async fn sdk_reads_the_hybrid_handle_and_its_task() {
     for user in users_of_tasks() {
         for server in [Server::start().await, Server::plain().await] {
-            let gate = Gate::at(&server.url, "[upstream]\nmint_sessions = true").await;
+            let gate = Gate::at(&server.url, FAST).await;
             let client = user.connect(&gate, HANDSHAKE).await;
             assert_eq!(text(&called(&client, "fast", json!({"text": "now"})).await, 0), "now");
             let slow = task(&client, "slow", json!({"text": "it"})).await;
@@ -241,7 +244,7 @@ async fn sdk_is_told_the_extension_and_cancels_a_task() {
 #[tokio::test]
 async fn sdk_defaults_pass_unharmed() {
     let server = Server::start().await;
-    let gate = Gate::at(&server.url, "").await;
+    let gate = Gate::at(&server.url, FAST).await;
     let transport = rmcp::transport::StreamableHttpClientTransport::from_uri(format!("http://{}/mcp", gate.addr));
     let client = soon("the hello", ().serve(transport)).await.expect("they understand each other");
     let fast = soon("fast", client.call_tool(call("fast", json!({"text": "x"})))).await.unwrap();

@@ -230,11 +230,11 @@ impl ClientHandler for User {
         self.config.clone()
     }
 
-    /// Thinks longer than the threshold of most stories.
+    /// Thinks longer than any threshold of these stories.
     #[allow(deprecated)]
     async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
         self.asked.fetch_add(1, Ordering::SeqCst);
-        tokio::time::sleep(super::ms(150)).await;
+        tokio::time::sleep(super::ms(700)).await;
         Ok(ListRootsResult::new(vec![Root::new("file:///here")]))
     }
 
