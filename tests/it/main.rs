@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // tests may fail, and have no work to drain
 #![allow(unreachable_pub)] // `pub` says what the support offers to the stories
 
+mod binary;
 mod cancel;
 mod drain;
 mod ext;
@@ -13,8 +14,12 @@ mod http;
 mod ids;
 mod jobs;
 mod limits;
+mod memory;
+mod ownership;
+mod pitfalls;
 mod progress;
 mod retries;
+mod rmcp;
 mod sessions;
 mod streams;
 mod support;

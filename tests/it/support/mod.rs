@@ -4,6 +4,8 @@
 
 pub mod client;
 pub mod gate;
+pub mod process;
+pub mod sdk;
 pub mod upstream;
 
 use std::future::Future;

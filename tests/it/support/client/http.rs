@@ -99,6 +99,15 @@ impl Reply {
         String::from_utf8(self.bytes().await.to_vec()).expect("UTF-8")
     }
 
+    /// How long the body is, without keeping it.
+    pub async fn length(mut self) -> usize {
+        let mut length = 0;
+        while let Some(frame) = soon("more of a body", self.body.frame()).await {
+            length += frame.expect("a complete body").data_ref().map_or(0, Bytes::len);
+        }
+        length
+    }
+
     /// The body as events, live.
     pub fn events(self) -> Events {
         assert!(self.is_sse(), "no event stream: {} {:?}", self.status, self.headers);

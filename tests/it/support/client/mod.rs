@@ -8,5 +8,5 @@ mod mcp;
 mod sse;
 
 pub use answer::Answer;
-pub use http::{H2, Http, raw_exchange};
+pub use http::{H2, Http, Reply, raw_exchange};
 pub use mcp::{Client, EXTENSION, text_request};
