@@ -65,7 +65,7 @@ impl App {
         let metrics = Metrics::new();
         let clock = Clock::system();
         let worker = Worker {
-            tasks: Tasks::new(Memory::new(config.store, clock), clock),
+            tasks: Tasks::new(Memory::new(config.store, clock), clock, metrics.clone()),
             work: work.clone(),
             limits: Arc::new(Limits::new(config.worker)),
             patience: Arc::new(Patience::default()),
@@ -80,7 +80,7 @@ impl App {
             let sessions = Sessions::new(&upstream.options.path, config.session.clone(), fingerprints.clone());
             let name = upstream.options.name.clone();
             let upstream_ =
-                Upstream::new(upstream.options, sessions).map_err(|error| Error::Upstream { name, error })?;
+                Upstream::new(upstream.options, sessions, &metrics).map_err(|error| Error::Upstream { name, error })?;
             let upstream_ = Arc::new(upstream_);
             info!(name = upstream_.options.name, path = upstream_.options.path, "upstream");
             let swept = upstream_.clone();

@@ -7,10 +7,10 @@ use http::HeaderMap;
 use http::header::ACCEPT;
 use tokio::time::Instant;
 
-use crate::call::Outgoing;
+use crate::call::{Error, Outgoing};
 use crate::dialect::{Declared, Dialect, JobNames, select};
 use crate::jsonrpc::Envelope;
-use crate::mcp::{Meta, method};
+use crate::mcp::{Meta, Version, header, method};
 use crate::session::{Catalog, Habit, Session};
 use crate::task::{Fingerprint, Identity};
 use crate::upstream::Leg;
@@ -109,6 +109,26 @@ impl Caller {
         match self.session() {
             Some(session) => session.set_catalog(Some(catalog)),
             None => self.route.upstream.sessions.set_catalog_of(self.credential(), catalog),
+        }
+    }
+
+    /// The version header of what taskgate answers itself is a version that `initialize` negotiates, or absent.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub(super) fn check_version(&self) -> Result<(), Error> {
+        let Some(stated) = self.leg.header(header::PROTOCOL_VERSION) else { return Ok(()) };
+        let negotiated_later = self
+            .session()
+            .and_then(|session| session.hello())
+            .is_some_and(|hello| hello.server.version == Version::Later);
+        match stated.to_str().ok().and_then(Version::handshake) {
+            Some(_) => Ok(()),
+            None if negotiated_later => Ok(()),
+            None => Err(Error::InvalidRequest(
+                "MCP-Protocol-Version names no version that is spoken here; send the one that initialize negotiated"
+                    .into(),
+            )),
         }
     }
 

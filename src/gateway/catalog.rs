@@ -12,7 +12,6 @@ use crate::jsonrpc::{Edit, Envelope, Id, Object, splice};
 use crate::mcp::{Params, method};
 use crate::policy::{Ability, may_defer};
 use crate::session::Catalog;
-use crate::task::OwnerMode;
 
 use super::ask::ask;
 use super::caller::Caller;
@@ -42,9 +41,13 @@ impl Gateway {
         let steps = self.inner.worker.start(assignment);
         let gateway = self.clone();
         let (method, dialect) = (caller.method, caller.dialect.word());
-        let steps = self.edited(steps, move |answer| async move {
-            if is_first { gateway.first_page(&caller, answer).await } else { gateway.page(&caller, answer, false) }
-        });
+        let steps = self.edited(
+            steps,
+            |_| {},
+            move |answer| async move {
+                if is_first { gateway.first_page(&caller, answer).await } else { gateway.page(&caller, answer, false) }
+            },
+        );
         Reply { outgoing: Outgoing::Later(steps), framing: Framing::Either, method, dialect }
     }
 
@@ -72,7 +75,7 @@ impl Gateway {
         // Without names there are no handles for clients that know nothing of tasks.
         let deferred =
             |tool: &str| (found.is_some() || caller.dialect == Dialect::Ext) && self.may_defer(caller, tool, ability);
-        let has_list = self.inner.options.owner == OwnerMode::Session && caller.session().is_some();
+        let has_list = self.has_list(caller);
         let add = found.as_ref().filter(|_| with_jobs);
         let add = add.map(|names| if has_list { Added::WithList(names) } else { Added::ById(names) });
         let names = found.clone().unwrap_or_default();

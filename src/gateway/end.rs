@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use tracing::debug;
 
-use crate::call::Answer;
+use crate::call::{Answer, Side};
 use crate::session::Session;
 use crate::task::{Event, Task};
 use crate::upstream::Leg;
@@ -18,31 +18,40 @@ use super::{Gateway, Reply, Request, Route, gone, not_allowed, plain, session_id
 impl Gateway {
     pub(super) async fn end(&self, route: Arc<Route>, request: Request) -> Reply {
         let upstream = route.upstream.clone();
+        let tally = self.tally_of("DELETE", request.received);
         let session = session_id(&request.headers).and_then(|id| upstream.sessions.find(id));
-        if Self::is_stateless(&request) && session.is_none() {
-            return delete(not_allowed());
-        }
-        let leg = Leg::new(upstream, session.clone(), request.headers, request.query.as_deref());
-        let Some(session) = session else {
-            return Reply { method: "DELETE", ..self.through(leg, Method::DELETE, Bytes::new()) };
+        let answer = match session {
+            None if Self::is_stateless(&request) => not_allowed(),
+            None => {
+                let received = request.received;
+                let leg = Leg::new(upstream, None, request.headers, request.query.as_deref());
+                return self.through(leg, (Method::DELETE, Bytes::new()), ("DELETE", received));
+            }
+            Some(session) if session.is_ended() => gone(),
+            Some(session) => {
+                let leg = Leg::new(upstream, Some(session.clone()), request.headers, request.query.as_deref());
+                self.end_session(leg, session).await
+            }
         };
-        if session.is_ended() {
-            return delete(gone());
-        }
+        tally.done(if answer.status.is_client_error() { Side::Client } else { Side::None });
+        Reply { method: "DELETE", ..plain(answer) }
+    }
+
+    async fn end_session(&self, leg: Leg, session: Arc<Session>) -> Answer {
         if session.calls.is_busy() {
             session.end();
             self.end_tasks(&session).await;
             self.delete_when_idle(leg, session);
-            return delete(Answer::empty(StatusCode::OK));
+            return Answer::empty(StatusCode::OK);
         }
         if session.minted {
             session.end();
-            return delete(Answer::empty(StatusCode::NO_CONTENT));
+            return Answer::empty(StatusCode::NO_CONTENT);
         }
         let client = leg.upstream.client.clone();
         let request = leg.request(Method::DELETE, Bytes::new());
         let sent = self.inner.worker.work.spawn(async move { client.send(request).await }).await;
-        delete(match sent {
+        match sent {
             Ok(Ok(answer)) => {
                 if answer.status().is_success() {
                     session.end();
@@ -52,7 +61,7 @@ impl Gateway {
             }
             Ok(Err(error)) => unreachable(&error),
             Err(_) => Answer::empty(StatusCode::BAD_GATEWAY),
-        })
+        }
     }
 
     /// The upstream would abort its calls: it hears of the end when they have ended.
@@ -88,8 +97,4 @@ impl Gateway {
             }
         }
     }
-}
-
-fn delete(answer: Answer) -> Reply {
-    Reply { method: "DELETE", ..plain(answer) }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::call::{Answer, Body, Error, Outgoing, Side, Step};
 use crate::jsonrpc::{Envelope, ErrorObject, INVALID_REQUEST, Id, Kind, error_response};
@@ -17,6 +18,17 @@ use crate::{jsonrpc, mcp::Params};
 
 use super::caller::Caller;
 use super::{Framing, Gateway, Reply, Request, Route, WELL_KNOWN, plain, session_id};
+
+/// Requests that change nothing: sent once more if the connection broke.
+const READS: [&str; 7] = [
+    method::PING,
+    method::TOOLS_LIST,
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "prompts/list",
+    "prompts/get",
+];
 
 impl Gateway {
     /// A request with an id: its answer is made sure of, and otherwise left alone.
@@ -43,7 +55,7 @@ impl Gateway {
             inline: INLINE,
             max_result: self.inner.options.max_result,
             head: None,
-            repeatable: false,
+            repeatable: READS.contains(&caller.method),
             keeps_event_ids: false,
             own_token: None,
             listener: caller.listener(),
@@ -73,7 +85,14 @@ impl Gateway {
         let (client, request) =
             (caller.leg.upstream.client.clone(), caller.leg.request(Method::POST, message.text().clone()));
         // A task of its own: delivered even if the client leaves now.
-        let sent = self.inner.worker.work.spawn(async move { client.send(request).await }).await;
+        let sent = self.inner.worker.work.spawn(async move {
+            match client.send(request.clone()).await {
+                // The connection went just then. Hearing it twice does less harm than not at all.
+                Err(error) if error.may_have_run() => client.send(request).await,
+                sent => sent,
+            }
+        });
+        let sent = sent.await;
         let (answer, side) = match sent {
             Ok(Ok(answer)) if answer.status().is_success() => {
                 caller.leg.accepted(answer.headers());
@@ -107,15 +126,14 @@ impl Gateway {
             return plain(Answer::message(StatusCode::BAD_REQUEST, error_response(None, &object)));
         }
         let leg = Leg::new(route.upstream.clone(), session, request.headers, request.query.as_deref());
-        Reply { method: "batch", ..self.through(leg, Method::POST, batch) }
+        self.through(leg, (Method::POST, batch), ("batch", request.received))
     }
 
     /// A request of the stateless era: passed as it is, and withdrawn with its client.
     pub(super) fn sealed(&self, route: &Arc<Route>, mut request: Request, message: &Envelope) -> Reply {
         request.headers.remove(header::SESSION_ID);
         let leg = Leg::new(route.upstream.clone(), None, request.headers, request.query.as_deref());
-        let method = super::word(message);
-        Reply { method, ..self.through(leg, Method::POST, message.text().clone()) }
+        self.through(leg, (Method::POST, message.text().clone()), (super::word(message), request.received))
     }
 
     /// `/.well-known/oauth-…`: the upstream's own, where it is clear whose.
@@ -137,23 +155,30 @@ impl Gateway {
             None => request.path.clone(),
         };
         let leg = Leg::new(route.upstream.clone(), None, request.headers, None).at_path(&target);
-        Reply { method: "GET", ..self.through(leg, Method::GET, Bytes::new()) }
+        self.through(leg, (Method::GET, Bytes::new()), ("GET", request.received))
     }
 
     /// Sends a request whose answer passes as it comes; the exchange ends with the client.
-    pub(super) fn through(&self, leg: Leg, method: Method, body: Bytes) -> Reply {
+    pub(super) fn through(
+        &self,
+        leg: Leg,
+        (method, body): (Method, Bytes),
+        (word, received): (&'static str, Instant),
+    ) -> Reply {
         let (steps, receiver) = mpsc::channel(1);
         let work = self.inner.worker.work.clone();
+        let tally = self.tally_of(word, received);
         drop(self.inner.worker.work.spawn(async move {
             let answer = tokio::select! {
                 answer = leg.upstream.client.send(leg.request(method, body)) => answer,
-                () = steps.closed() => return,
-                () = work.severed() => return,
+                () = steps.closed() => return tally.done(Side::Client),
+                () = work.severed() => return tally.done(Side::Gateway),
             };
+            tally.done(if answer.is_ok() { Side::None } else { Side::Upstream });
             let answer = answer.map_or_else(|error| unreachable(&error), passed);
             let _ = steps.send(Step::done(answer)).await;
         }));
-        Reply { outgoing: Outgoing::Later(receiver), framing: Framing::AsItComes, method: "other", dialect: "none" }
+        Reply { outgoing: Outgoing::Later(receiver), framing: Framing::AsItComes, method: word, dialect: "none" }
     }
 
     /// Whether a request belongs to the stateless era by its headers alone.

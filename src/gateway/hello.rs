@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderValue};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::call::{Answer, Body, Error, Outgoing, Step};
+use crate::dialect::{Declared, select};
 use crate::jsonrpc::{Edit, Envelope, Id, splice};
 use crate::mcp::{ClientHello, ServerHello, header, with_extension};
 use crate::session::Hello;
@@ -20,6 +21,8 @@ impl Gateway {
         }
         caller.leg = caller.leg.without_session();
         let client = ClientHello::read(message.params());
+        let declared = Declared { by_session: client.declares_tasks, by_request: false };
+        caller.dialect = select(declared, self.inner.options.handshake_extension);
         let (told, head) = oneshot::channel();
         let mut assignment = self.assignment(&caller, message.text().clone(), id);
         assignment.head = Some(told);
@@ -27,15 +30,28 @@ impl Gateway {
         let steps = self.inner.worker.start(assignment);
         let gateway = self.clone();
         let (method, dialect) = (caller.method, caller.dialect.word());
-        let steps = self.edited(steps, move |answer| async move {
+        let minted = caller.leg.upstream.options.mint_sessions.then(|| uuid::Uuid::new_v4().to_string());
+        let ours = minted.clone();
+        let name = move |headers: &mut HeaderMap| {
+            if let Some(Ok(id)) = ours.as_deref().map(HeaderValue::from_str) {
+                headers.entry(header::SESSION_ID).or_insert(id);
+            }
+        };
+        let steps = self.edited(steps, name, move |answer| async move {
             let head = head.await.unwrap_or_default();
-            gateway.greeted(&caller, client, answer, &head)
+            gateway.greeted(&caller, (client, minted.as_deref()), answer, &head)
         });
         Reply { outgoing: Outgoing::Later(steps), framing: Framing::AsItComes, method, dialect }
     }
 
     /// Remembers the session, and announces tasks to a client that declared them.
-    fn greeted(&self, caller: &Caller, client: ClientHello, mut answer: Answer, head: &HeaderMap) -> Answer {
+    fn greeted(
+        &self,
+        caller: &Caller,
+        (client, minted): (ClientHello, Option<&str>),
+        mut answer: Answer,
+        head: &HeaderMap,
+    ) -> Answer {
         let Body::Message(text) = &answer.body else { return answer };
         let Some(message) = response_of(text).filter(|_| answer.status.is_success()) else { return answer };
         let Some(result) = message.result() else { return answer };
@@ -47,7 +63,7 @@ impl Gateway {
         let hello = Hello { client, server };
         let session = match id {
             Some(id) => Some(upstream.sessions.open(id, hello)),
-            None => upstream.options.mint_sessions.then(|| upstream.sessions.mint(hello)),
+            None => minted.map(|id| upstream.sessions.mint(id, hello)),
         };
         if let Some(session) = session {
             session.accepted(caller.leg.credential(), head);
@@ -65,14 +81,19 @@ impl Gateway {
         answer
     }
 
-    /// The same steps with another answer: what comes before it passes, and a client that leaves is noticed.
-    pub(super) fn edited<F, A>(&self, mut from: mpsc::Receiver<Step>, edit: F) -> mpsc::Receiver<Step>
+    /// The same steps with other headers and another answer; a client that leaves is noticed.
+    ///
+    /// The head of a stream is held back until something worth sending comes: if that is the answer, the client gets
+    /// it with all that is known by then.
+    pub(super) fn edited<H, F, A>(&self, mut from: mpsc::Receiver<Step>, head: H, edit: F) -> mpsc::Receiver<Step>
     where
+        H: Fn(&mut HeaderMap) + Send + 'static,
         F: FnOnce(Answer) -> A + Send + 'static,
         A: Future<Output = Answer> + Send,
     {
         let (to, receiver) = mpsc::channel(1);
         drop(self.inner.worker.work.spawn(async move {
+            let mut opened = None;
             loop {
                 let step = tokio::select! {
                     step = from.recv() => step,
@@ -84,9 +105,16 @@ impl Gateway {
                         let _ = to.send(Step::done(answer)).await;
                         return;
                     }
-                    // The answer brings these headers again, edited.
-                    Some(Step::Open(_)) => {}
-                    Some(Step::Event(event)) => drop(to.send(Step::Event(event)).await),
+                    Some(Step::Open(headers)) => opened = Some(headers),
+                    // A priming event: there is nothing to resume here.
+                    Some(Step::Event(event)) if event.data.as_ref().is_none_or(Bytes::is_empty) => {}
+                    Some(Step::Event(event)) => {
+                        if let Some(mut headers) = opened.take() {
+                            head(&mut headers);
+                            let _ = to.send(Step::Open(headers)).await;
+                        }
+                        let _ = to.send(Step::Event(event)).await;
+                    }
                     None => return,
                 }
             }

@@ -59,12 +59,18 @@ impl Gateway {
         let names = self.inner.job_names(catalog.as_deref());
         let arguments = entries(params.arguments().unwrap_or_default());
         let job_id = arguments.get("job_id").and_then(|text| serde_json::from_str::<String>(text).ok());
-        let offered = names.as_ref().is_some_and(|names| names.iter().any(|name| name == tool));
+        let offered = names.as_ref().is_some_and(|names| names.iter().any(|name| name == tool))
+            && (kind != JobTool::List || self.has_list(caller));
         if !offered && !self.is_ours(job_id.as_deref()).await {
             return None;
         }
         let wait = seconds(arguments.get("wait_s").copied());
         Some(JobCall { tool: kind, job_id, wait, names: names.unwrap_or_default() })
+    }
+
+    /// Whether this caller can be told apart from others, so that it has jobs of its own to list.
+    pub(super) fn has_list(&self, caller: &Caller) -> bool {
+        self.inner.options.owner == OwnerMode::Session && caller.session().is_some()
     }
 
     async fn is_ours(&self, job_id: Option<&str>) -> bool {
@@ -73,6 +79,9 @@ impl Gateway {
     }
 
     pub(super) async fn job(&self, caller: Caller, call: JobCall, id: &Id) -> Reply {
+        if let Err(error) = caller.check_version() {
+            return self.fails(&caller, id, &error);
+        }
         match call.tool {
             JobTool::Result => self.read_job(caller, call, id).await,
             JobTool::Cancel => {
@@ -178,9 +187,8 @@ impl Gateway {
 
     async fn list_jobs(&self, caller: &Caller) -> Result<String, StoreError> {
         let tasks = &self.inner.worker.tasks;
-        let session = caller.identity.session.filter(|_| self.inner.options.owner == OwnerMode::Session);
-        let Some(session) = session else {
-            return Ok(job::bad_arguments("Jobs cannot be listed here, since callers cannot be told apart."));
+        let Some(session) = caller.identity.session.filter(|_| self.has_list(caller)) else {
+            return Ok(job::not_found());
         };
         let upstream = caller.leg.upstream.options.path.clone();
         let query = ListQuery { upstream, session, after: None, limit: LISTED };

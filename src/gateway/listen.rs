@@ -7,7 +7,7 @@ use http::{HeaderMap, Method};
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 
-use crate::call::{Answer, Body, Event, Outgoing, Step};
+use crate::call::{Answer, Body, Event, Outgoing, Side, Step};
 use crate::jsonrpc::{Envelope, Kind};
 use crate::mcp::{Params, method};
 use crate::session::{Phase, Session};
@@ -34,7 +34,11 @@ impl Gateway {
         let (steps, receiver) = mpsc::channel(16);
         let (work, limit) = (self.inner.worker.work.clone(), self.inner.options.max_result);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        drop(self.inner.worker.work.spawn(async move { ride(&leg, &steps, &work, limit).await }));
+        let tally = self.tally_of("GET", request.received);
+        drop(self.inner.worker.work.spawn(async move {
+            ride(&leg, &steps, &work, limit).await;
+            tally.done(Side::None);
+        }));
         Reply { outgoing: Outgoing::Later(receiver), framing: Framing::Either, method: "GET", dialect: "none" }
     }
 }

@@ -160,6 +160,7 @@ impl Gateway {
             Ok(Message::Single(message)) => message,
             Ok(Message::Batch(batch)) => return self.batch(&route, request, batch).into(),
             Err(error) => {
+                self.tally_of("other", request.received).done(Side::Client);
                 let object = ErrorObject::new(error.code(), error.to_string());
                 return plain(Answer::message(StatusCode::BAD_REQUEST, error_response(None, &object))).into();
             }
@@ -229,6 +230,10 @@ impl Gateway {
             dialect: caller.dialect.word(),
             received: caller.received,
         }
+    }
+
+    fn tally_of(&self, method: &'static str, received: Instant) -> Tally {
+        Tally { metrics: self.inner.worker.metrics.clone(), method, dialect: "none", received }
     }
 
     /// An answer of taskgate's own that says `result`.

@@ -16,6 +16,9 @@ const EXPIRED: &str = "Task has expired";
 
 impl Gateway {
     pub(super) async fn tasks(&self, caller: Caller, message: &Envelope, id: &Id) -> Reply {
+        if let Err(error) = caller.check_version() {
+            return self.fails(&caller, id, &error);
+        }
         let params = Params::peek(message.params());
         let done = match message.method() {
             method::TASKS_GET => self.get_task(&caller, &params).await,

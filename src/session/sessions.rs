@@ -65,10 +65,10 @@ impl Sessions {
         session
     }
 
-    /// A session with an id of ours, for an upstream that gives none.
+    /// A session with `id`, which is ours, for an upstream that gives none.
     #[must_use]
-    pub fn mint(&self, hello: Hello) -> Arc<Session> {
-        let session = self.insert(&uuid::Uuid::new_v4().to_string(), true);
+    pub fn mint(&self, id: &str, hello: Hello) -> Arc<Session> {
+        let session = self.insert(id, true);
         session.set_hello(hello);
         session
     }

@@ -15,6 +15,8 @@ use crate::task::{
     Event, Fingerprint, ListQuery, Rejected, Replaced, Status, StoreError, Task, TaskId, TaskStore, Timestamp,
 };
 
+use crate::telemetry::metrics::Metrics;
+
 use super::Clock;
 
 /// How often expired outcomes are dropped.
@@ -29,6 +31,7 @@ pub struct Tasks {
 struct Inner {
     engine: Box<dyn TaskStore>,
     clock: Clock,
+    metrics: Metrics,
     live: DashMap<TaskId, Live>,
 }
 
@@ -62,8 +65,8 @@ pub enum ApplyError {
 impl Tasks {
     /// Tasks kept by `engine`.
     #[must_use]
-    pub fn new(engine: impl TaskStore, clock: Clock) -> Self {
-        Self { inner: Arc::new(Inner { engine: Box::new(engine), clock, live: DashMap::new() }) }
+    pub fn new(engine: impl TaskStore, clock: Clock, metrics: Metrics) -> Self {
+        Self { inner: Arc::new(Inner { engine: Box::new(engine), clock, metrics, live: DashMap::new() }) }
     }
 
     /// The clock that records go by.
@@ -141,6 +144,7 @@ impl Tasks {
         let ended = before.status.ended().is_none() && after.status.ended().is_some();
         if ended {
             let ran_ms = after.updated.since(after.created).as_millis();
+            self.inner.metrics.finished(after.status.word());
             info!(task = after.id.short(), tool = &*after.tool, outcome = after.status.word(), ran_ms, "task ended");
         }
         if let Some(live) = self.inner.live.get(&after.id) {

@@ -1,5 +1,6 @@
 //! Which headers cross taskgate: end-to-end ones do, those of one connection or of another party do not.
 
+use bytes::BytesMut;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS,
     ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
@@ -57,6 +58,20 @@ pub(super) fn to_upstream(headers: &mut HeaderMap, options: &Options) {
 /// Makes an upstream's headers those of the answer to a client.
 pub fn to_client(headers: &mut HeaderMap) {
     strip(headers, &NOT_RETURNED);
+}
+
+/// The same headers in memory of their own: as parsed they hold on to all that was read from their connection, for as
+/// long as a call takes.
+pub(super) fn detached(headers: &HeaderMap) -> HeaderMap {
+    let mut text = BytesMut::with_capacity(headers.values().map(HeaderValue::len).sum());
+    let mut copy = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        text.extend_from_slice(value.as_bytes());
+        let mut own = HeaderValue::from_maybe_shared(text.split().freeze()).unwrap_or_else(|_| value.clone());
+        own.set_sensitive(value.is_sensitive());
+        copy.append(name.clone(), own);
+    }
+    copy
 }
 
 fn strip(headers: &mut HeaderMap, others: &[HeaderName]) {

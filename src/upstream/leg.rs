@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, Uri};
 
 use crate::mcp::header::{LAST_EVENT_ID, SESSION_ID};
 use crate::session::{Session, Sessions};
+use crate::telemetry::metrics::{Metrics, UpstreamTimer};
 
 use super::{Client, Error, Options, Outbound, Resume, headers};
 
@@ -21,6 +22,8 @@ pub struct Upstream {
     pub client: Client,
     /// Its sessions.
     pub sessions: Sessions,
+    /// How long its answers take.
+    pub timer: UpstreamTimer,
     /// 0: no `initialize` was answered yet; 1: without a session id; 2: with one.
     gives_sessions: AtomicU8,
 }
@@ -30,9 +33,10 @@ impl Upstream {
     ///
     /// # Errors
     /// If no client can be made.
-    pub fn new(options: Options, sessions: Sessions) -> Result<Self, Error> {
+    pub fn new(options: Options, sessions: Sessions, metrics: &Metrics) -> Result<Self, Error> {
         let client = Client::new(&options)?;
-        Ok(Self { options, client, sessions, gives_sessions: AtomicU8::new(0) })
+        let timer = metrics.upstream(&options.name);
+        Ok(Self { options, client, sessions, timer, gives_sessions: AtomicU8::new(0) })
     }
 
     /// It answered `initialize`, with or without a session id.
@@ -76,7 +80,9 @@ impl Leg {
         mut headers: HeaderMap,
         query: Option<&str>,
     ) -> Self {
-        let credential = headers.get(&upstream.options.credential_header).cloned();
+        let credential = headers
+            .get(&upstream.options.credential_header)
+            .and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok());
         headers::to_upstream(&mut headers, &upstream.options);
         let uri = with_query(&upstream.options.url, query);
         match &session {
@@ -86,7 +92,8 @@ impl Leg {
         if let Some(cookie) = session.as_ref().and_then(|session| session.cookie()) {
             headers.insert(COOKIE, cookie);
         }
-        Self { upstream, session, way: Arc::new(Way { uri, headers: Arc::new(headers), credential }) }
+        let headers = Arc::new(headers::detached(&headers));
+        Self { upstream, session, way: Arc::new(Way { uri, headers, credential }) }
     }
 
     /// Takes the session id off: `initialize` opens a session, it does not belong to one.
@@ -112,6 +119,12 @@ impl Leg {
     #[must_use]
     pub fn credential(&self) -> Option<&HeaderValue> {
         self.way.credential.as_ref()
+    }
+
+    /// A header that the caller sent and that goes on to the upstream.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&HeaderValue> {
+        self.way.headers.get(name)
     }
 
     /// The caller's own request, as it came.

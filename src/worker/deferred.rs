@@ -41,8 +41,9 @@ enum End {
 
 impl Deferred {
     /// Follows the call to its end, and writes that down.
-    pub(super) async fn run(held: Box<Held>, task: Task, permit: Permit) {
+    pub(super) async fn run(mut held: Box<Held>, task: Task, permit: Permit) {
         let counted = held.worker.metrics.running();
+        held.counted = None;
         let ended = held.worker.tasks.ended(task.id);
         let mut deferred = Self { runtime: held.runtime, held, task, _permit: permit, _counted: counted };
         let end = deferred.wait(&ended).await;
@@ -50,6 +51,9 @@ impl Deferred {
     }
 
     async fn conclude(&mut self, end: End) {
+        if let End::Result(_) | End::Failed(Failure::Upstream(_)) = end {
+            self.held.observe();
+        }
         match end {
             End::Result(result) => self.complete(result).await,
             End::Failed(failure) => self.settle(Event::Failed(failure), None).await,
@@ -169,9 +173,8 @@ impl Deferred {
         let mut wait = std::time::Duration::from_millis(100);
         loop {
             match tasks.apply(self.task.id, event.clone(), result.clone()).await {
-                Ok(task) => return self.held.worker.metrics.finished(task.status.word()),
-                // Somebody was first: a cancellation.
-                Err(ApplyError::Rejected(task)) => return self.held.worker.metrics.finished(task.status.word()),
+                // Rejected: somebody was first, with a cancellation.
+                Ok(_) | Err(ApplyError::Rejected(_)) => return,
                 Err(ApplyError::Missing) => return error!(task = self.task.id.short(), "the task is gone"),
                 Err(ApplyError::Store(problem)) => {
                     warn!(task = self.task.id.short(), error = %problem, "its end cannot be stored yet");

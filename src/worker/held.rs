@@ -7,10 +7,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::call::{Answer, Body, Error, Event, Side, Step};
+use crate::call::{Answer, Body, Error, Side, Step};
 use crate::dialect::{Dialect, ext, job};
-use crate::jsonrpc::{Envelope, Id, Kind as MessageKind, result_response};
-use crate::mcp::{Params, method};
+use crate::jsonrpc::result_response;
 use crate::policy::Plan;
 use crate::task::{Made, Note, Status, Task, TaskId};
 use crate::telemetry::metrics::Counted;
@@ -21,7 +20,7 @@ use super::deferred::Deferred;
 use super::limits::Permit;
 use super::timer::Timer;
 use super::upcall::{Came, Upcall};
-use super::{Assignment, INLINE, Worker, cancel, cancel_upstream, questions};
+use super::{Assignment, INLINE, Worker, cancel_upstream};
 
 /// A call in flight whose client waits.
 pub(super) struct Held {
@@ -30,15 +29,18 @@ pub(super) struct Held {
     pub(super) upcall: Upcall,
     pub(super) runtime: Timer,
     pub(super) note: Option<Note>,
-    steps: mpsc::Sender<Step>,
-    threshold: Timer,
-    client_left: bool,
+    pub(super) steps: mpsc::Sender<Step>,
+    pub(super) threshold: Timer,
+    pub(super) client_left: bool,
     again: Option<Outbound>,
-    _counted: Counted,
+    /// Counts it as held, until it is deferred.
+    pub(super) counted: Option<Counted>,
+    /// When questions that are with the client are declined.
+    pub(super) patience: Timer,
 }
 
 /// How waiting ended.
-enum End {
+pub(super) enum End {
     /// There is an answer; `side` failed if any.
     Answered(Box<Answer>, Side),
     /// A task was made of it.
@@ -63,7 +65,8 @@ impl Held {
         Box::new(Self {
             threshold: Timer::after(received, wait),
             runtime: Timer::after(received, assignment.max_runtime),
-            _counted: worker.metrics.held(),
+            counted: Some(worker.metrics.held()),
+            patience: Timer::Never,
             worker,
             assignment,
             upcall,
@@ -81,6 +84,7 @@ impl Held {
         match end {
             End::Answered(answer, side) => {
                 tally.done(side);
+                self.observe();
                 self.finish(*answer).await;
             }
             End::Deferred(task, permit) => {
@@ -105,6 +109,12 @@ impl Held {
         }
     }
 
+    /// The upstream has answered: how long it took.
+    pub(super) fn observe(&self) {
+        let upstream = &self.assignment.leg.upstream;
+        upstream.timer.observe(self.assignment.received.elapsed());
+    }
+
     async fn wait(&mut self) -> End {
         let call = self.assignment.ticket.call().clone();
         let work = self.worker.work.clone();
@@ -122,6 +132,7 @@ impl Held {
                     Some(End::Stopped(Error::MaxRuntime(self.assignment.max_runtime.unwrap_or_default())))
                 }
                 () = self.threshold.reached() => self.defer().await,
+                () = self.patience.reached() => { self.decline_questions(); None }
                 () = self.steps.closed(), if !self.client_left => { self.lose_client(); None }
                 () = work.severed() => Some(End::Stopped(Error::OutcomeUnknown("the proxy shut down".into()))),
             };
@@ -152,8 +163,6 @@ impl Held {
 
     async fn head(&mut self) -> Option<End> {
         let (status, mut headers) = (self.upcall.status(), self.upcall.headers());
-        let tally = &self.assignment.tally;
-        tally.metrics.upstream(&self.assignment.leg.upstream.options.name).observe(tally.received.elapsed());
         self.again = None;
         if let Some(head) = self.assignment.head.take() {
             let _ = head.send(headers.clone());
@@ -186,94 +195,11 @@ impl Held {
         }
     }
 
-    async fn event(&mut self, mut event: Event) -> Option<End> {
-        let message = event.data.as_ref().and_then(|data| Envelope::read(data.clone()).ok());
-        match message {
-            Some(message) if message.kind() == MessageKind::Response => return Some(self.answered(&message)),
-            Some(message) if message.kind() == MessageKind::Request => return self.question(event, &message).await,
-            Some(message) if self.is_ours(&message) => return None,
-            Some(message) if message.method() == method::TOOLS_LIST_CHANGED => {
-                if let Some(session) = &self.assignment.leg.session {
-                    session.set_catalog(None);
-                }
-            }
-            Some(_) => {}
-            None if self.assignment.keeps_event_ids => return None,
-            None => {}
-        }
-        if self.assignment.keeps_event_ids {
-            event.id = None;
-            event.retry = None;
-        }
-        self.relay(event).await;
-        None
-    }
-
-    fn answered(&mut self, message: &Envelope) -> End {
-        let mut headers = self.upcall.headers();
-        headers::to_client(&mut headers);
-        let body = Body::Message(message.with_id(&self.assignment.ticket.call().client_id));
-        End::Answered(Box::new(Answer { status: StatusCode::OK, headers, body }), Side::None)
-    }
-
-    /// Whether a notification is progress that only taskgate asked for.
-    fn is_ours(&mut self, message: &Envelope) -> bool {
-        if message.method() != method::PROGRESS {
-            return false;
-        }
-        self.note = Note::read(message.params()).or(self.note.take());
-        let own = self.assignment.own_token.as_deref();
-        own.is_some() && Params::peek(message.params()).progress_token() == own
-    }
-
-    /// Before the handle questions are the client's to answer, and the clocks stand still meanwhile.
-    async fn question(&mut self, event: Event, message: &Envelope) -> Option<End> {
-        let id = message.id()?;
-        if self.client_left || !self.assignment.listener.takes_events {
-            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, message.method())));
-            return None;
-        }
-        if message.method() != method::PING {
-            self.assignment.ticket.call().ask(id, message.method());
-            self.threshold.pause();
-            self.runtime.pause();
-        }
-        self.relay(Event { id: None, retry: None, ..event }).await;
-        None
-    }
-
-    /// Nobody will answer: the upstream is told so.
-    pub(super) fn refuse(&self, id: &Id, method: &str) {
-        drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, method)));
-    }
-
-    async fn relay(&mut self, event: Event) {
-        if !self.client_left {
-            let _ = self.steps.send(Step::event(event)).await;
-        }
-    }
-
-    fn mind_questions(&mut self) {
-        for message in self.assignment.ticket.call().take_progress() {
-            if let Ok(message) = Envelope::read(message) {
-                self.note = Note::read(message.params()).or(self.note.take());
-            }
-        }
-        if !self.assignment.ticket.call().is_asking() {
-            self.threshold.resume();
-            self.runtime.resume();
-        }
-    }
-
     /// The client dropped its request: that is not a cancellation.
     fn lose_client(&mut self) {
         self.client_left = true;
         self.client_gave_up();
-        for (id, method) in self.assignment.ticket.call().withdraw_questions() {
-            self.refuse(&id, &method);
-        }
-        self.threshold.resume();
-        self.runtime.resume();
+        self.decline_questions();
     }
 
     fn client_gave_up(&self) {

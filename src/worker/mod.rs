@@ -12,6 +12,7 @@ mod held;
 mod limits;
 mod options;
 mod questions;
+mod relay;
 mod timer;
 mod upcall;
 

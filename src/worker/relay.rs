@@ -1,0 +1,112 @@
+//! What a held call's upstream says before its answer: relayed, kept back, or answered here.
+
+use http::StatusCode;
+use tokio::time::Instant;
+
+use crate::call::{Answer, Body, Event, Side, Step};
+use crate::jsonrpc::{Envelope, Id, Kind as MessageKind};
+use crate::mcp::{Params, method};
+use crate::task::Note;
+use crate::upstream::headers;
+
+use super::held::{End, Held};
+use super::timer::Timer;
+use super::{cancel, questions};
+
+/// How long a client may take to answer a question.
+const INPUT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(300);
+
+impl Held {
+    pub(super) async fn event(&mut self, mut event: Event) -> Option<End> {
+        let message = event.data.as_ref().and_then(|data| Envelope::read(data.clone()).ok());
+        match message {
+            Some(message) if message.kind() == MessageKind::Response => return Some(self.answered(&message)),
+            Some(message) if message.kind() == MessageKind::Request => return self.question(event, &message).await,
+            Some(message) if self.is_ours(&message) => return None,
+            Some(message) if message.method() == method::TOOLS_LIST_CHANGED => {
+                if let Some(session) = &self.assignment.leg.session {
+                    session.set_catalog(None);
+                }
+            }
+            Some(_) => {}
+            None if self.assignment.keeps_event_ids => return None,
+            None => {}
+        }
+        if self.assignment.keeps_event_ids {
+            event.id = None;
+            event.retry = None;
+        }
+        self.relay(event).await;
+        None
+    }
+
+    fn answered(&mut self, message: &Envelope) -> End {
+        let mut headers = self.upcall.headers();
+        headers::to_client(&mut headers);
+        let body = Body::Message(message.with_id(&self.assignment.ticket.call().client_id));
+        End::Answered(Box::new(Answer { status: StatusCode::OK, headers, body }), Side::None)
+    }
+
+    /// Whether a notification is progress that only taskgate asked for.
+    fn is_ours(&mut self, message: &Envelope) -> bool {
+        if message.method() != method::PROGRESS {
+            return false;
+        }
+        self.note = Note::read(message.params()).or(self.note.take());
+        let own = self.assignment.own_token.as_deref();
+        own.is_some() && Params::peek(message.params()).progress_token() == own
+    }
+
+    /// Before the handle questions are the client's to answer, and the clocks stand still meanwhile.
+    async fn question(&mut self, event: Event, message: &Envelope) -> Option<End> {
+        let id = message.id()?;
+        if self.client_left || !self.assignment.listener.takes_events {
+            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, message.method())));
+            return None;
+        }
+        if message.method() != method::PING {
+            self.assignment.ticket.call().ask(id, message.method());
+            self.threshold.pause();
+            self.runtime.pause();
+            self.patience = Timer::after(Instant::now(), Some(INPUT_TIMEOUT));
+        }
+        self.relay(Event { id: None, retry: None, ..event }).await;
+        None
+    }
+
+    /// Nobody will answer: the upstream is told so.
+    pub(super) fn refuse(&self, id: &Id, method: &str) {
+        drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, method)));
+    }
+
+    async fn relay(&mut self, event: Event) {
+        if !self.client_left {
+            let _ = self.steps.send(Step::event(event)).await;
+        }
+    }
+
+    pub(super) fn mind_questions(&mut self) {
+        for message in self.assignment.ticket.call().take_progress() {
+            if let Ok(message) = Envelope::read(message) {
+                self.note = Note::read(message.params()).or(self.note.take());
+            }
+        }
+        if !self.assignment.ticket.call().is_asking() {
+            self.go_on();
+        }
+    }
+
+    /// Nobody answers: the upstream is told so, and the clocks go on.
+    pub(super) fn decline_questions(&mut self) {
+        for (id, method) in self.assignment.ticket.call().withdraw_questions() {
+            self.refuse(&id, &method);
+        }
+        self.go_on();
+    }
+
+    fn go_on(&mut self) {
+        self.threshold.resume();
+        self.runtime.resume();
+        self.patience = Timer::Never;
+    }
+}
