@@ -23,8 +23,7 @@ use super::{Gateway, Handling, Reply};
 const NO_SESSION: &str = "Task-capable async tool calls require an MCP session";
 
 impl Gateway {
-    pub(super) fn call_tool(&self, caller: Caller, message: Envelope, id: &Id) -> Handling {
-        let params = Params::peek(message.params());
+    pub(super) fn call_tool(&self, caller: Caller, message: Envelope, params: &Params<'_>, id: &Id) -> Handling {
         let tool = params.name().filter(|_| !caller.upstream_speaks_tasks());
         let Some(tool) = tool else { return self.forward(&caller, &message, id).into() };
         match self.job_tool(&tool) {
@@ -32,7 +31,7 @@ impl Gateway {
                 let id = id.clone();
                 self.later(|gateway| async move { gateway.job_or_call(caller, kind, &message, &id).await })
             }
-            None => self.start_call(&caller, &message, &params, id).into(),
+            None => self.start_call(&caller, &message, params, id).into(),
         }
     }
 

@@ -37,7 +37,7 @@ impl Caller {
         gateway: &Inner,
         route: Arc<Route>,
         known: Option<Arc<Session>>,
-        request: Request,
+        request: &Request,
         (message, meta): (&Envelope, &Meta<'_>),
     ) -> Self {
         let upstream = route.upstream.clone();
@@ -49,7 +49,7 @@ impl Caller {
         let by_session = session.as_ref().and_then(|session| session.hello()).is_some_and(|h| h.client.declares_tasks);
         let declared = Declared { by_session, by_request: meta.declares_tasks };
         let takes_events = takes_events(&request.headers);
-        let leg = Leg::new(upstream, session, request.headers, request.query.as_deref());
+        let leg = Leg::new(upstream, session, &request.headers, request.query.as_deref());
         let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));
         let session = leg.session.as_ref().map(|session| session.fingerprint);
         Self {

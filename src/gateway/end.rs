@@ -24,12 +24,12 @@ impl Gateway {
             None if Self::is_stateless(&request) => not_allowed(),
             None => {
                 let received = request.received;
-                let leg = Leg::new(upstream, None, request.headers, request.query.as_deref());
+                let leg = Leg::new(upstream, None, &request.headers, request.query.as_deref());
                 return self.through(leg, (Method::DELETE, Bytes::new()), ("DELETE", received));
             }
             Some(session) if session.is_ended() => gone(),
             Some(session) => {
-                let leg = Leg::new(upstream, Some(session.clone()), request.headers, request.query.as_deref());
+                let leg = Leg::new(upstream, Some(session.clone()), &request.headers, request.query.as_deref());
                 self.end_session(leg, session).await
             }
         };

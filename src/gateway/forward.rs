@@ -110,7 +110,7 @@ impl Gateway {
     }
 
     /// A batch: one of 2025-03-26 passes, others are refused.
-    pub(super) fn batch(&self, route: &Arc<Route>, request: Request, batch: Bytes) -> Reply {
+    pub(super) fn batch(&self, route: &Arc<Route>, request: &Request, batch: Bytes) -> Reply {
         let session = session_id(&request.headers).and_then(|id| route.upstream.sessions.find(id));
         let stated = request.headers.get(header::PROTOCOL_VERSION).map(|value| value.to_str().unwrap_or("?"));
         let version = match (session.as_ref().and_then(|session| session.hello()), stated) {
@@ -125,19 +125,19 @@ impl Gateway {
             );
             return plain(Answer::message(StatusCode::BAD_REQUEST, error_response(None, &object)));
         }
-        let leg = Leg::new(route.upstream.clone(), session, request.headers, request.query.as_deref());
+        let leg = Leg::new(route.upstream.clone(), session, &request.headers, request.query.as_deref());
         self.through(leg, (Method::POST, batch), ("batch", request.received))
     }
 
     /// A request of the stateless era: passed as it is, and withdrawn with its client.
     pub(super) fn sealed(&self, route: &Arc<Route>, mut request: Request, message: &Envelope) -> Reply {
         request.headers.remove(header::SESSION_ID);
-        let leg = Leg::new(route.upstream.clone(), None, request.headers, request.query.as_deref());
+        let leg = Leg::new(route.upstream.clone(), None, &request.headers, request.query.as_deref());
         self.through(leg, (Method::POST, message.text().clone()), (super::word(message), request.received))
     }
 
     /// `/.well-known/oauth-…`: the upstream's own, where it is clear whose.
-    pub(super) fn well_known(&self, request: Request) -> Reply {
+    pub(super) fn well_known(&self, request: &Request) -> Reply {
         let routes = &self.inner.routes;
         let route = match &routes[..] {
             [only] => Some(only),
@@ -154,7 +154,7 @@ impl Gateway {
             Some(query) => format!("{}?{query}", request.path),
             None => request.path.clone(),
         };
-        let leg = Leg::new(route.upstream.clone(), None, request.headers, None).at_path(&target);
+        let leg = Leg::new(route.upstream.clone(), None, &request.headers, None).at_path(&target);
         self.through(leg, (Method::GET, Bytes::new()), ("GET", request.received))
     }
 

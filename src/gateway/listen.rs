@@ -18,11 +18,11 @@ use super::forward::unreachable;
 use super::{Framing, Gateway, Reply, Request, Route, not_allowed, plain, session_id};
 
 impl Gateway {
-    pub(super) fn listen(&self, route: &Arc<Route>, request: Request) -> Reply {
+    pub(super) fn listen(&self, route: &Arc<Route>, request: &Request) -> Reply {
         let upstream = route.upstream.clone();
         let session = session_id(&request.headers).map(|id| upstream.sessions.find(id));
         let session = match session {
-            _ if Self::is_stateless(&request) && !matches!(session, Some(Some(_))) => return get(not_allowed()),
+            _ if Self::is_stateless(request) && !matches!(session, Some(Some(_))) => return get(not_allowed()),
             Some(Some(session)) if session.is_ended() => return get(super::gone()),
             Some(Some(session)) => Some(session),
             // A session that began elsewhere.
@@ -30,7 +30,7 @@ impl Gateway {
             None if upstream.gives_sessions() == Some(false) => None,
             None => return get(not_allowed()),
         };
-        let leg = Leg::new(upstream, session, request.headers, request.query.as_deref());
+        let leg = Leg::new(upstream, session, &request.headers, request.query.as_deref());
         let (steps, receiver) = mpsc::channel(16);
         let (work, limit) = (self.inner.worker.work.clone(), self.inner.options.max_result);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);

@@ -139,14 +139,14 @@ impl Gateway {
     /// Answers one request.
     pub fn handle(&self, request: Request) -> Handling {
         if request.path.starts_with(WELL_KNOWN) && self.route(&request.path).is_none() {
-            return self.well_known(request).into();
+            return self.well_known(&request).into();
         }
         let Some(route) = self.route(&request.path).cloned() else {
             return plain(Answer::empty(StatusCode::NOT_FOUND)).into();
         };
         match request.method {
             Method::POST => self.post(route, request),
-            Method::GET => self.listen(&route, request).into(),
+            Method::GET => self.listen(&route, &request).into(),
             _ => self.later(|gateway| async move { gateway.end(route, request).await }),
         }
     }
@@ -156,28 +156,28 @@ impl Gateway {
     }
 
     fn post(&self, route: Arc<Route>, mut request: Request) -> Handling {
-        let message = match Message::read(std::mem::take(&mut request.body)) {
-            Ok(Message::Single(message)) => message,
-            Ok(Message::Batch(batch)) => return self.batch(&route, request, batch).into(),
+        let body = std::mem::take(&mut request.body);
+        let (message, params) = match Message::<Params<'_>>::read(&body) {
+            Ok(Message::Single(message, params)) => (message, params.unwrap_or_default()),
+            Ok(Message::Batch) => return self.batch(&route, &request, body.clone()).into(),
             Err(error) => {
                 self.tally_of("other", request.received).done(Side::Client);
                 let object = ErrorObject::new(error.code(), error.to_string());
                 return plain(Answer::message(StatusCode::BAD_REQUEST, error_response(None, &object))).into();
             }
         };
-        let params = Params::peek(message.params());
         let meta = params.meta();
         let known = session_id(&request.headers).and_then(|id| route.upstream.sessions.find(id));
         let version = request.headers.get(header::PROTOCOL_VERSION).map(HeaderValue::as_bytes);
         if known.is_none() && Era::of(version, meta.protocol_version.as_deref(), message.method()) == Era::Stateless {
             return self.sealed(&route, request, &message).into();
         }
-        let caller = Caller::new(&self.inner, route, known, request, (&message, &meta));
+        let caller = Caller::new(&self.inner, route, known, &request, (&message, &meta));
         if caller.leg.session.as_ref().is_some_and(|session| session.is_ended()) {
             return caller.reply(self.refuse(&caller, &message, &Error::SessionEnded)).into();
         }
         match (message.kind(), message.id().cloned()) {
-            (Kind::Request, Some(id)) => self.request(caller, message, &id),
+            (Kind::Request, Some(id)) => self.request(caller, message, &params, &id),
             (Kind::Notification, _) if message.method() == method::CANCELLED => {
                 self.later(|gateway| async move { gateway.withdrawn(caller, &message).await })
             }
@@ -186,11 +186,11 @@ impl Gateway {
     }
 
     /// The one match: what is done with a request of the handshake era.
-    fn request(&self, caller: Caller, message: Envelope, id: &Id) -> Handling {
+    fn request(&self, caller: Caller, message: Envelope, params: &Params<'_>, id: &Id) -> Handling {
         match message.method() {
             method::INITIALIZE => self.hello(caller, &message, id).into(),
             method::TOOLS_LIST => self.list_tools(caller, &message, id).into(),
-            method::TOOLS_CALL => self.call_tool(caller, message, id),
+            method::TOOLS_CALL => self.call_tool(caller, message, params, id),
             method::TASKS_GET
             | method::TASKS_CANCEL
             | method::TASKS_UPDATE

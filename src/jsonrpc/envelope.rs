@@ -4,6 +4,7 @@
 //! that pick different ones would see two different messages.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -14,11 +15,11 @@ use super::{INVALID_REQUEST, Id, PARSE_ERROR, offset_in};
 
 /// A body that was read: one message, or a batch that is not looked into.
 #[derive(Debug)]
-pub enum Message {
-    /// One message.
-    Single(Envelope),
+pub enum Message<P> {
+    /// One message, and its parameters.
+    Single(Envelope, Option<P>),
     /// A JSON array.
-    Batch(Bytes),
+    Batch,
 }
 
 /// What a message is.
@@ -67,15 +68,15 @@ impl ReadError {
     }
 }
 
-impl Message {
+impl<'a, P: Deserialize<'a>> Message<P> {
     /// Reads a body.
     ///
     /// # Errors
     /// If it is not JSON in UTF-8, or neither an array nor an object that is a message.
-    pub fn read(text: Bytes) -> Result<Self, ReadError> {
+    pub fn read(text: &'a Bytes) -> Result<Self, ReadError> {
         match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
-            Some(b'[') => Ok(Self::Batch(text)),
-            _ => Envelope::read(text).map(Self::Single),
+            Some(b'[') => Ok(Self::Batch),
+            _ => Envelope::read_with(text).map(|(message, params)| Self::Single(message, params)),
         }
     }
 }
@@ -86,26 +87,20 @@ impl Envelope {
     /// # Errors
     /// If it is not JSON in UTF-8, or not an object that is a message.
     pub fn read(text: Bytes) -> Result<Self, ReadError> {
-        let source = std::str::from_utf8(&text).map_err(|error| ReadError::Syntax(error.to_string()))?;
-        let peek: Peek<'_> = serde_json::from_str(source).map_err(|error| match error.classify() {
-            serde_json::error::Category::Data => ReadError::Shape(error.to_string()),
-            _ => ReadError::Syntax(error.to_string()),
-        })?;
-        let place = |raw: Option<&RawValue>| raw.map(|raw| offset_in(source, raw.get()));
-        let method = peek.method.map(|raw| method_name(raw.get())).transpose()?;
-        let kind = match (&method, peek.id, peek.result.or(peek.error)) {
-            (Some(_), Some(_), _) => Kind::Request,
-            (Some(_), None, _) => Kind::Notification,
-            (None, _, Some(_)) => Kind::Response,
-            (None, _, None) => return Err(ReadError::Shape("it has no method, result or error".into())),
-        };
-        let (id_at, params) = (place(peek.id), place(peek.params));
-        let (result, error) = (place(peek.result), place(peek.error));
-        let id = id_at.clone().and_then(|at| Id::from_raw(&text[at]));
-        if kind == Kind::Request && id.is_none() {
-            return Err(ReadError::Shape("the id of a request is a string or a number".into()));
-        }
-        Ok(Self { kind, id, id_at, method: method.unwrap_or_default(), params, result, error, text })
+        let (source, peek) = Peek::<&RawValue>::of(&text)?;
+        let params = peek.params.map(|raw| offset_in(source, raw.get()));
+        let parts = Parts::of(source, &peek);
+        parts.envelope(text, params)
+    }
+
+    /// Reads one message, and its parameters in the same pass as `P`.
+    ///
+    /// # Errors
+    /// If it is not JSON in UTF-8, or not an object that is a message.
+    pub fn read_with<'a, P: Deserialize<'a>>(text: &'a Bytes) -> Result<(Self, Option<P>), ReadError> {
+        let (source, peek) = Peek::<P>::of(text)?;
+        let parts = Parts::of(source, &peek);
+        Ok((parts.envelope(text.clone(), None)?, peek.params))
     }
 
     /// The whole text.
@@ -135,13 +130,16 @@ impl Envelope {
     /// The text of `params`.
     #[must_use]
     pub fn params(&self) -> Option<&str> {
-        self.params.clone().map(|at| self.slice(at))
+        self.params_at().map(|at| self.slice(at))
     }
 
-    /// Where `params` lies in the text.
+    /// Where `params` lies in the text. Looked for again if they were read in one pass.
     #[must_use]
     pub fn params_at(&self) -> Option<Range<usize>> {
-        self.params.clone()
+        self.params.clone().or_else(|| {
+            let members = super::members(self.slice(0..self.text.len()))?;
+            members.into_iter().find(|member| member.name == "params").map(|member| member.value_at)
+        })
     }
 
     /// The text of `result`, sharing the message's memory.
@@ -182,13 +180,59 @@ fn method_name(raw: &str) -> Result<String, ReadError> {
 }
 
 /// The members of an envelope, borrowed. Written by hand: a derived one would take a JSON array for the object.
-#[derive(Default)]
-struct Peek<'a> {
+struct Peek<'a, P> {
     id: Option<&'a RawValue>,
     method: Option<&'a RawValue>,
-    params: Option<&'a RawValue>,
+    params: Option<P>,
     result: Option<&'a RawValue>,
     error: Option<&'a RawValue>,
+}
+
+impl<'a, P: Deserialize<'a>> Peek<'a, P> {
+    fn of(text: &'a Bytes) -> Result<(&'a str, Self), ReadError> {
+        let source = std::str::from_utf8(text).map_err(|error| ReadError::Syntax(error.to_string()))?;
+        let peek = serde_json::from_str(source).map_err(|error| match error.classify() {
+            serde_json::error::Category::Data => ReadError::Shape(error.to_string()),
+            _ => ReadError::Syntax(error.to_string()),
+        })?;
+        Ok((source, peek))
+    }
+}
+
+/// Where the members are, without the text.
+struct Parts {
+    id: Option<Range<usize>>,
+    method: Result<Option<String>, ReadError>,
+    result: Option<Range<usize>>,
+    error: Option<Range<usize>>,
+}
+
+impl Parts {
+    fn of<P>(source: &str, peek: &Peek<'_, P>) -> Self {
+        let place = |raw: Option<&RawValue>| raw.map(|raw| offset_in(source, raw.get()));
+        Self {
+            id: place(peek.id),
+            method: peek.method.map(|raw| method_name(raw.get())).transpose(),
+            result: place(peek.result),
+            error: place(peek.error),
+        }
+    }
+
+    fn envelope(self, text: Bytes, params: Option<Range<usize>>) -> Result<Envelope, ReadError> {
+        let Self { id: id_at, method, result, error } = self;
+        let method = method?;
+        let kind = match (&method, &id_at, result.as_ref().or(error.as_ref())) {
+            (Some(_), Some(_), _) => Kind::Request,
+            (Some(_), None, _) => Kind::Notification,
+            (None, _, Some(_)) => Kind::Response,
+            (None, _, None) => return Err(ReadError::Shape("it has no method, result or error".into())),
+        };
+        let id = id_at.clone().and_then(|at| Id::from_raw(&text[at]));
+        if kind == Kind::Request && id.is_none() {
+            return Err(ReadError::Shape("the id of a request is a string or a number".into()));
+        }
+        Ok(Envelope { kind, id, id_at, method: method.unwrap_or_default(), params, result, error, text })
+    }
 }
 
 enum Key {
@@ -225,22 +269,28 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-impl<'de> Deserialize<'de> for Peek<'de> {
+impl<'de, P: Deserialize<'de>> Deserialize<'de> for Peek<'de, P> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = Peek<'de>;
+        struct Object<P>(PhantomData<P>);
+        impl<'de, P: Deserialize<'de>> Visitor<'de> for Object<P> {
+            type Value = Peek<'de, P>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a JSON object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Peek<'de>, A::Error> {
-                let mut peek = Peek::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Peek<'de, P>, A::Error> {
+                let mut peek = Peek { id: None, method: None, params: None, result: None, error: None };
                 let mut version_seen = false;
                 while let Some(key) = map.next_key::<Key>()? {
                     let (slot, name) = match key {
                         Key::Id => (&mut peek.id, "id"),
                         Key::Method => (&mut peek.method, "method"),
-                        Key::Params => (&mut peek.params, "params"),
+                        Key::Params if peek.params.is_some() => {
+                            return Err(A::Error::duplicate_field("params"));
+                        }
+                        Key::Params => {
+                            peek.params = Some(map.next_value()?);
+                            continue;
+                        }
                         Key::Result => (&mut peek.result, "result"),
                         Key::Error => (&mut peek.error, "error"),
                         Key::Version if version_seen => return Err(A::Error::duplicate_field("jsonrpc")),
@@ -258,7 +308,7 @@ impl<'de> Deserialize<'de> for Peek<'de> {
                 Ok(peek)
             }
         }
-        deserializer.deserialize_map(Object)
+        deserializer.deserialize_map(Object(PhantomData))
     }
 }
 

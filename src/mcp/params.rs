@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::TASKS_EXTENSION;
@@ -189,7 +189,15 @@ impl<'de> Deserialize<'de> for Params<'de> {
         impl<'de> Visitor<'de> for Object {
             type Value = Params<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON object")
+                f.write_str("an object or a list")
+            }
+            // A list has no members. JSON-RPC knows no other parameters; some clients write null for none.
+            fn visit_unit<E>(self) -> Result<Params<'de>, E> {
+                Ok(Params::default())
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Params<'de>, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Params::default())
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Params<'de>, A::Error> {
                 let mut params = Params::default();
@@ -213,7 +221,7 @@ impl<'de> Deserialize<'de> for Params<'de> {
                 Ok(params)
             }
         }
-        deserializer.deserialize_map(Object)
+        deserializer.deserialize_any(Object)
     }
 }
 
@@ -238,7 +246,8 @@ mod tests {
 
     #[test]
     fn odd_parameters_have_nothing() {
-        for text in [None, Some("[]"), Some("[\"name\"]"), Some("7"), Some(r#"{"name":5,"_meta":["a"]}"#)] {
+        for text in [None, Some("[]"), Some("[\"name\"]"), Some("null"), Some("7"), Some(r#"{"name":5,"_meta":["a"]}"#)]
+        {
             let params = Params::peek(text);
             assert!(params.name().is_none() && params.meta_text().is_none(), "{text:?}");
         }

@@ -2,6 +2,7 @@
 //!
 //! With the level off a request costs one atomic load here and nothing else.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use http::{Method, Request, StatusCode};
@@ -9,7 +10,10 @@ use tokio::time::Instant;
 use tracing::Level;
 
 use super::Labels;
+use crate::telemetry::Clock;
+use crate::telemetry::access::{Access, TARGET};
 
+static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::system);
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// Status of a request whose client left before there was an answer.
@@ -31,7 +35,7 @@ pub(super) struct Line {
 impl Line {
     /// Begins a line, if anybody wants it.
     pub(super) fn begin<B>(request: &Request<B>) -> Option<Box<Self>> {
-        if !tracing::enabled!(target: "taskgate::access", Level::INFO) {
+        if !tracing::enabled!(target: TARGET, Level::INFO) {
             return None;
         }
         Some(Box::new(Self {
@@ -59,71 +63,16 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        tracing::info!(
-            target: "taskgate::access",
-            id = format_args!("{:08x}", self.id),
-            method = self.method.as_str(),
-            path = self.path,
-            rpc = self.labels.method,
-            dialect = self.labels.dialect,
-            status = self.status,
-            ms = self.started.elapsed().as_micros() as f64 / 1e3,
-            bytes = self.bytes,
-        );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io;
-    use std::sync::{Arc, Mutex};
-
-    use super::*;
-
-    #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Written {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    fn lines_at(level: Level) -> String {
-        let written = Written::default();
-        let writer = written.clone();
-        let logging =
-            tracing_subscriber::fmt().with_max_level(level).with_writer(move || writer.clone()).with_ansi(false);
-        tracing::subscriber::with_default(logging.finish(), || {
-            let request = Request::post("/mcp?token=secret").body(()).unwrap();
-            if let Some(mut line) = Line::begin(&request) {
-                line.head(StatusCode::OK, Labels { method: "tools/call", dialect: "job" });
-                line.count(42);
-            }
-            drop(Line::begin(&request));
-        });
-        let bytes = written.0.lock().unwrap().clone();
-        String::from_utf8(bytes).unwrap()
-    }
-
-    #[test]
-    fn every_request_has_a_line_unless_nobody_reads_them() {
-        let lines = lines_at(Level::INFO);
-        let (answered, left) = lines.split_once('\n').unwrap();
-        for part in [
-            "taskgate::access",
-            "method=\"POST\" path=\"/mcp\" rpc=\"tools/call\" dialect=\"job\" status=200 ms=",
-            "bytes=42",
-        ] {
-            assert!(answered.contains(part), "{part}: {answered}");
-        }
-        assert!(left.contains("status=499"), "{left}");
-        assert!(!lines.contains("secret"), "{lines}");
-        assert_eq!(lines_at(Level::WARN), "");
+        let access = Access {
+            id: self.id,
+            method: self.method.as_str(),
+            path: &self.path,
+            rpc: self.labels.method,
+            dialect: self.labels.dialect,
+            status: self.status,
+            took: self.started.elapsed(),
+            bytes: self.bytes,
+        };
+        access.write(CLOCK.now());
     }
 }

@@ -71,7 +71,7 @@ impl Memory {
 
     fn evict(&self, id: TaskId) {
         let Some(mut record) = self.records.get_mut(&id) else { return };
-        if let Ok(task) = record.task.apply(Event::Evicted, self.clock.now()) {
+        if let Ok(task) = record.task.apply(Event::Evicted, Timestamp::of(self.clock.now())) {
             record.task = task;
         }
         self.forget_result(&mut record);

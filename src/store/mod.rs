@@ -2,13 +2,12 @@
 //!
 //! Engines have no rules: [`Tasks`] is the only writer, and [`conformance`] says what every engine must do.
 
-mod clock;
 pub mod conformance;
 mod memory;
 mod options;
 mod tasks;
 
-pub use clock::Clock;
+pub use crate::telemetry::Clock;
 pub use memory::Memory;
 pub use options::Options;
 pub use tasks::{ApplyError, Tasks};

@@ -69,16 +69,16 @@ impl Tasks {
         Self { inner: Arc::new(Inner { engine: Box::new(engine), clock, metrics, live: DashMap::new() }) }
     }
 
-    /// The clock that records go by.
+    /// The time of an instant, as records have it.
     #[must_use]
-    pub fn clock(&self) -> Clock {
-        self.inner.clock
+    pub fn at(&self, instant: Instant) -> Timestamp {
+        Timestamp::of(self.inner.clock.at(instant))
     }
 
     /// Now, as records have it.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.inner.clock.now()
+        Timestamp::of(self.inner.clock.now())
     }
 
     /// Adds a task. When it returns, every reader can see it.

@@ -7,6 +7,12 @@ use std::time::Duration;
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
+    /// This long after 1970 began.
+    #[must_use]
+    pub fn of(unix: Duration) -> Self {
+        Self(millis(unix))
+    }
+
     /// The time that has passed since `earlier`; zero if it is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {

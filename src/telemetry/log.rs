@@ -41,7 +41,9 @@ pub fn init(options: &Options) -> Result<(), String> {
         Format::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
         Format::Json => builder.json().flatten_event(true).with_ansi(false).try_init(),
     };
-    started.map_err(|error| format!("logging cannot be started: {error}"))
+    started.map_err(|error| format!("logging cannot be started: {error}"))?;
+    super::access::start(options.format);
+    Ok(())
 }
 
 fn filter(written: Option<&str>, configured: &str) -> Result<EnvFilter, String> {

@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::client::legacy;
@@ -39,8 +38,8 @@ impl Client {
 
     /// Sends `request` and returns as soon as the answer's head is there.
     ///
-    /// The request goes out with the headers that it has, save `Host`, `Content-Length` and `Accept-Encoding`, which
-    /// are set here. A 307 or 308 on the same server is followed with method and body; any other is returned. There
+    /// The request goes out with the headers that [`Outbound`] has: `Host` and `Content-Length` are not among them,
+    /// they are made here. A 307 or 308 on the same server is followed with method and body; any other is returned. There
     /// is no limit on the time the answer takes. Not cancel safe: dropping the future closes the connection, and the
     /// request may have been executed.
     ///
@@ -65,7 +64,6 @@ impl Client {
         *request.method_mut() = outbound.method.clone();
         *request.uri_mut() = outbound.uri.clone();
         *request.headers_mut() = HeaderMap::clone(&outbound.headers);
-        own_headers(request.headers_mut());
         self.inner.request(request).await.map_err(|error| Error::sending(&error))
     }
 }
@@ -76,16 +74,10 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// What frames the request is decided here alone.
-fn own_headers(headers: &mut HeaderMap) {
-    headers.remove(HOST);
-    headers.remove(CONTENT_LENGTH);
-    headers.remove(TRANSFER_ENCODING);
-    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-}
-
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+    use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST};
     use std::time::Duration;
 
     use http::StatusCode;

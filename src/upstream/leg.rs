@@ -77,13 +77,13 @@ impl Leg {
     pub fn new(
         upstream: Arc<Upstream>,
         session: Option<Arc<Session>>,
-        mut headers: HeaderMap,
+        headers: &HeaderMap,
         query: Option<&str>,
     ) -> Self {
         let credential = headers
             .get(&upstream.options.credential_header)
             .and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok());
-        headers::to_upstream(&mut headers, &upstream.options);
+        let mut headers = headers::to_upstream(headers, &upstream.options);
         let uri = with_query(&upstream.options.url, query);
         match &session {
             Some(session) if session.minted => drop(headers.remove(SESSION_ID)),
@@ -92,8 +92,7 @@ impl Leg {
         if let Some(cookie) = session.as_ref().and_then(|session| session.cookie()) {
             headers.insert(COOKIE, cookie);
         }
-        let headers = Arc::new(headers::detached(&headers));
-        Self { upstream, session, way: Arc::new(Way { uri, headers, credential }) }
+        Self { upstream, session, way: Arc::new(Way { uri, headers: Arc::new(headers), credential }) }
     }
 
     /// Takes the session id off: `initialize` opens a session, it does not belong to one.

@@ -119,6 +119,7 @@ impl Held {
         let call = self.assignment.ticket.call().clone();
         let work = self.worker.work.clone();
         loop {
+            let alarm = self.alarm();
             let step = tokio::select! {
                 biased;
                 came = self.upcall.next() => match came {
@@ -128,17 +129,31 @@ impl Held {
                 () = call.touched() => {
                     if call.is_cancelled() { Some(End::Withdrawn) } else { self.mind_questions(); None }
                 }
-                () = self.runtime.reached() => {
-                    Some(End::Stopped(Error::MaxRuntime(self.assignment.max_runtime.unwrap_or_default())))
-                }
-                () = self.threshold.reached() => self.defer().await,
-                () = self.patience.reached() => { self.decline_questions(); None }
+                () = alarm.reached() => self.ring().await,
                 () = self.steps.closed(), if !self.client_left => { self.lose_client(); None }
                 () = work.severed() => Some(End::Stopped(Error::OutcomeUnknown("the proxy shut down".into()))),
             };
             if let Some(end) = step {
                 return end;
             }
+        }
+    }
+
+    /// The first deadline of the three: one timer is cheaper than three.
+    fn alarm(&self) -> Timer {
+        let due = [self.runtime, self.threshold, self.patience].iter().filter_map(Timer::due).min();
+        due.map_or(Timer::Never, Timer::At)
+    }
+
+    async fn ring(&mut self) -> Option<End> {
+        let is_due = |timer: Timer| timer.due().is_some_and(|at| at <= Instant::now());
+        if is_due(self.runtime) {
+            Some(End::Stopped(Error::MaxRuntime(self.assignment.max_runtime.unwrap_or_default())))
+        } else if is_due(self.threshold) {
+            self.defer().await
+        } else {
+            self.decline_questions();
+            None
         }
     }
 
@@ -258,7 +273,7 @@ impl Held {
             tool: deferral.tool.clone(),
             made,
             owner,
-            created: tasks.clock().at(self.assignment.received),
+            created: tasks.at(self.assignment.received),
             updated: tasks.now(),
             retention: deferral.retention,
             poll_interval: deferral.poll_interval,

@@ -20,11 +20,19 @@ impl Timer {
         span.and_then(|span| start.checked_add(span)).map_or(Self::Never, Self::At)
     }
 
+    /// When the deadline is reached, if it runs.
+    pub(super) fn due(&self) -> Option<Instant> {
+        match self {
+            Self::At(at) => Some(*at),
+            Self::Never | Self::Paused(_) => None,
+        }
+    }
+
     /// Resolves when the deadline is reached. Cancel safe.
     pub(super) async fn reached(&self) {
-        match self {
-            Self::At(at) => tokio::time::sleep_until(*at).await,
-            Self::Never | Self::Paused(_) => std::future::pending().await,
+        match self.due() {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
         }
     }
 

@@ -1,15 +1,15 @@
-//! The time that is written down.
+//! The time of day.
 //!
 //! Taken from the system once and moved on by the runtime's clock: it never jumps, and tests can pause it.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
-use crate::task::Timestamp;
-
-/// Tells the time in milliseconds since 1970.
+/// Tells the time since 1970-01-01T00:00:00Z.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    start: Timestamp,
+    start: Duration,
     since: Instant,
 }
 
@@ -18,19 +18,19 @@ impl Clock {
     #[must_use]
     #[allow(clippy::disallowed_methods)] // the one place that asks the system
     pub fn system() -> Self {
-        let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        Self { start: Timestamp::default().plus(unix), since: Instant::now() }
+        let start = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Self { start, since: Instant::now() }
     }
 
     /// Now.
     #[must_use]
-    pub fn now(&self) -> Timestamp {
+    pub fn now(&self) -> Duration {
         self.at(Instant::now())
     }
 
     /// The time of an instant of the runtime's clock.
     #[must_use]
-    pub fn at(&self, instant: Instant) -> Timestamp {
-        self.start.plus(instant.saturating_duration_since(self.since))
+    pub fn at(&self, instant: Instant) -> Duration {
+        self.start + instant.saturating_duration_since(self.since)
     }
 }
