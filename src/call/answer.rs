@@ -57,6 +57,8 @@ pub enum Body {
     Message(Bytes),
     /// Bytes that pass as they come; the headers carry their content type.
     Pass(PassBody),
+    /// Bytes that pass as they come, unless the head of an event stream has left: then a message takes their place.
+    Foreign(PassBody, Bytes),
     /// The response stream ends without a message (the call was cancelled by its client).
     Silence,
 }

@@ -115,7 +115,7 @@ fn whole(answer: Answer, terms: &Terms) -> Response<ReplyBody> {
         Body::Pass(body) if is_type(&headers, "text/event-stream") => {
             response(status, unbuffered(headers), ReplyBody::pass(body))
         }
-        Body::Pass(body) => response(status, headers, ReplyBody::pass(body)),
+        Body::Pass(body) | Body::Foreign(body, _) => response(status, headers, ReplyBody::pass(body)),
         Body::Silence if terms.accept.sse => response(StatusCode::OK, event_stream(headers), ReplyBody::empty()),
         Body::Silence => response(StatusCode::ACCEPTED, made_here(headers), ReplyBody::empty()),
     }
@@ -154,7 +154,7 @@ fn unbuffered(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-fn is_type(headers: &HeaderMap, expected: &str) -> bool {
+pub(super) fn is_type(headers: &HeaderMap, expected: &str) -> bool {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().is_some_and(|name| name.trim().eq_ignore_ascii_case(expected))
 }

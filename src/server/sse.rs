@@ -12,6 +12,7 @@ use http_body::Body as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
+use super::reply::is_type;
 use crate::call::{Answer, Body, BodyError, Event, PassBody, Step};
 
 /// What is sent to say that somebody is still there; it means nothing to a client.
@@ -152,8 +153,12 @@ fn silence(keepalive: Duration) -> Interval {
 fn finish(answer: Answer) -> (Option<Bytes>, Source) {
     match answer.body {
         Body::Empty | Body::Silence => (None, Source::Ended),
-        Body::Message(bytes) => (Some(message(&bytes)), Source::Ended),
-        Body::Pass(body) => (Some(Bytes::from_static(MESSAGE_START)), Source::Pass(body)),
+        Body::Message(bytes) | Body::Foreign(_, bytes) => (Some(message(&bytes)), Source::Ended),
+        Body::Pass(body) if answer.status.is_success() && is_type(&answer.headers, "application/json") => {
+            (Some(Bytes::from_static(MESSAGE_START)), Source::Pass(body))
+        }
+        // What is no message has no place on a stream.
+        Body::Pass(_) => (None, Source::Ended),
     }
 }
 

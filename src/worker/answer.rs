@@ -51,8 +51,9 @@ pub(super) fn whole(
             (Answer { status, headers, body: Body::Message(envelope.with_id(id)) }, side)
         }
         // What an authorisation server says is not ours to rephrase.
-        Err(_) if status == StatusCode::UNAUTHORIZED => {
-            (Answer { status, headers, body: Body::Pass(pass(body)) }, Side::Client)
+        Err(error) if status == StatusCode::UNAUTHORIZED => {
+            let instead = error_response(Some(id), &error_object(&error));
+            (Answer { status, headers, body: Body::Foreign(pass(body), instead) }, Side::Client)
         }
         Err(error) if status.is_client_error() => {
             let message = error_response(Some(id), &error_object(&error));
@@ -168,6 +169,6 @@ mod tests {
             assert_eq!(got, expected, "{status} {body}");
             assert!(text.contains(part) && text.contains("\"id\":7"), "{status} {body}: {text}");
         }
-        assert!(judged(401, Kind::Other, "who?", true).1.starts_with("Pass"));
+        assert!(judged(401, Kind::Other, "who?", true).1.starts_with("Foreign"));
     }
 }
