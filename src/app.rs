@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::admin::Admin;
-use crate::config::Config;
+use crate::admin::{self, Admin};
+use crate::config::{self, Config};
 use crate::gateway::{self, Framing, Gateway, Handling, Route};
 use crate::server::{Handled, Handler, Inbound, Labels, Listener, Upgrade};
-use crate::session::{Fingerprints, Patience, Sessions};
+use crate::session::{self, Fingerprints, Patience, Sessions};
 use crate::shutdown::Work;
 use crate::store::{Clock, Memory, Tasks};
 use crate::telemetry::Readiness;
@@ -28,8 +28,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {error}; is it taken by another process?")]
+    #[error("cannot listen on {address}: {error}; is it taken by another process? {setting} sets another")]
     Listen {
+        /// The setting it comes from.
+        setting: &'static str,
         /// The address.
         address: SocketAddr,
         /// Why.
@@ -72,34 +74,20 @@ impl App {
             metrics: metrics.clone(),
             active: Arc::default(),
         };
-        let listener =
-            Listener::bind(&config.server).map_err(|error| Error::Listen { address: config.server.listen, error })?;
+        let listener = Listener::bind(&config.server).map_err(|error| Error::Listen {
+            setting: "server.listen (--listen)",
+            address: config.server.listen,
+            error,
+        })?;
         let fingerprints = config.secret.as_deref().map_or_else(Fingerprints::random, Fingerprints::new);
-        let mut routes = Vec::new();
-        for upstream in config.upstreams {
-            let sessions = Sessions::new(&upstream.options.path, config.session.clone(), fingerprints.clone());
-            let name = upstream.options.name.clone();
-            let upstream_ =
-                Upstream::new(upstream.options, sessions, &metrics).map_err(|error| Error::Upstream { name, error })?;
-            let upstream_ = Arc::new(upstream_);
-            info!(name = upstream_.options.name, path = upstream_.options.path, "upstream");
-            let swept = upstream_.clone();
-            sweep(&work, async move { swept.sessions.sweep().await });
-            routes.push(Route { upstream: upstream_, rules: upstream.rules });
-        }
+        let routes = routes(config.upstreams, (&config.session, &fingerprints), (&work, &metrics))?;
         let tasks = worker.tasks.clone();
         sweep(&work, async move { tasks.sweep().await });
         let gateway = Gateway::new(routes, config.gateway, worker.clone(), fingerprints);
         count_sessions(&work, gateway.clone(), metrics.clone());
         let readiness = Readiness::new();
         let admin_addr = match config.admin {
-            Some(options) => {
-                let admin =
-                    Admin::bind(&options).await.map_err(|error| Error::Listen { address: options.listen, error })?;
-                let addr = admin.addr();
-                drop(work.spawn(admin.serve(readiness.clone(), metrics, work.clone())));
-                Some(addr)
-            }
+            Some(options) => Some(serve_admin(options, &readiness, metrics, &work).await?),
             None => None,
         };
         let addr = listener.addr();
@@ -130,9 +118,12 @@ impl App {
     /// what is left, whose tasks end as "outcome unknown". Call [`App::drain`] first.
     pub async fn finished(&self) {
         let until = Instant::now() + self.drain_timeout;
-        let mut unread = self.worker.tasks.running().await;
+        let tasks = &self.worker.tasks;
+        let mut unread = tasks.running().await;
+        // Whoever polls for these comes back within that time, or not at all.
+        unread.extend(tasks.unread(tasks.now().minus(self.drain_timeout)).await);
         loop {
-            unread = self.worker.tasks.still_wanted(&unread).await;
+            unread = tasks.still_wanted(&unread).await;
             if self.worker.is_idle() && unread.is_empty() {
                 break;
             }
@@ -158,6 +149,43 @@ impl App {
         self.readiness.set("stopping");
         self.worker.work.cut();
     }
+}
+
+fn routes(
+    upstreams: Vec<config::Upstream>,
+    (sessions, fingerprints): (&session::Options, &Fingerprints),
+    (work, metrics): (&Work, &Metrics),
+) -> Result<Vec<Route>, Error> {
+    let mut routes = Vec::new();
+    for config::Upstream { options, rules } in upstreams {
+        let (name, path) = (options.name.clone(), options.path.clone());
+        let sessions = Sessions::new(&path, sessions.clone(), fingerprints.clone());
+        let upstream = match Upstream::new(options, sessions, metrics) {
+            Ok(upstream) => Arc::new(upstream),
+            Err(error) => return Err(Error::Upstream { name, error }),
+        };
+        info!(name, path, "upstream");
+        let swept = upstream.clone();
+        sweep(work, async move { swept.sessions.sweep().await });
+        routes.push(Route { upstream, rules });
+    }
+    Ok(routes)
+}
+
+async fn serve_admin(
+    options: admin::Options,
+    readiness: &Readiness,
+    metrics: Metrics,
+    work: &Work,
+) -> Result<SocketAddr, Error> {
+    let admin = Admin::bind(&options).await.map_err(|error| Error::Listen {
+        setting: "admin.listen (--admin-listen)",
+        address: options.listen,
+        error,
+    })?;
+    let addr = admin.addr();
+    drop(work.spawn(admin.serve(readiness.clone(), metrics, work.clone())));
+    Ok(addr)
 }
 
 /// Runs something that never ends, until the work is cut.

@@ -2,10 +2,18 @@
 //!
 //! The gateway says *what* (steps), the server says *how* (JSON or SSE, comments, status): one place per decision.
 
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::mpsc;
+
+use crate::jsonrpc::Rope;
 
 /// Why a passed-through body broke off.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -25,6 +33,9 @@ pub struct Event {
     /// `retry:` field in milliseconds.
     pub retry: Option<u64>,
 }
+
+/// Messages up to this many bytes are copied together: one write is cheaper then.
+const COPIED: usize = 64 * 1024;
 
 /// One step of answering a request. Small, since room for several is set aside with every request.
 #[derive(Debug)]
@@ -99,6 +110,18 @@ impl Answer {
         Self { status, headers: HeaderMap::new(), body: Body::Message(message.into()) }
     }
 
+    /// A JSON-RPC message in pieces; a large one goes out piece by piece, without being copied together.
+    #[must_use]
+    pub fn rope(message: Rope) -> Self {
+        if message.len() <= COPIED {
+            return Self::message(StatusCode::OK, message.join());
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let body = PassBody::new(Pieces(message.into_pieces().into()));
+        Self { status: StatusCode::OK, headers, body: Body::Pass(body) }
+    }
+
     /// A status alone.
     #[must_use]
     pub fn empty(status: StatusCode) -> Self {
@@ -109,5 +132,25 @@ impl Answer {
 impl From<Answer> for Outgoing {
     fn from(answer: Answer) -> Self {
         Self::Now(answer)
+    }
+}
+
+/// A body of pieces that are there already.
+struct Pieces(VecDeque<Bytes>);
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.iter().map(|piece| piece.len() as u64).sum())
     }
 }

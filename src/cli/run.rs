@@ -48,6 +48,10 @@ async fn serve(config: Config) -> ExitCode {
         eprintln!("taskgate: signals cannot be listened to");
         return ExitCode::FAILURE;
     };
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else {
+        eprintln!("taskgate: signals cannot be listened to");
+        return ExitCode::FAILURE;
+    };
     let app = match App::start(config).await {
         Ok(app) => app,
         Err(error) => {
@@ -55,9 +59,12 @@ async fn serve(config: Config) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => warn!("SIGHUP: nothing is reloaded in this version; restart to change the configuration"),
+        }
     }
     info!("draining: no new calls are taken; a second signal ends this at once");
     app.drain();

@@ -3,7 +3,9 @@
 //! Some clients declare the extension in `initialize` and then expect what the extension says, some expect core
 //! tasks, and some only read `content`: the announcement carries all that any of them needs.
 
-use crate::jsonrpc::Object;
+use bytes::Bytes;
+
+use crate::jsonrpc::{Object, Rope};
 use crate::mcp::rfc3339;
 use crate::task::{Status, Task, Timestamp};
 
@@ -19,12 +21,15 @@ pub fn created(task: &Task, now: Timestamp, names: &JobNames) -> String {
 
 /// The result of `tasks/get`; `result` is the text of a completed task's result.
 #[must_use]
-pub fn read(task: &Task, result: Option<&str>, now: Timestamp) -> String {
+pub fn read(task: &Task, result: Option<Bytes>, now: Timestamp) -> Rope {
     let object = fields(Object::new().string("resultType", "complete"), task, now)
         .number("ttl", task.reported_ttl(now))
         .number("pollInterval", task.reported_interval(now));
     match (&task.status, result) {
-        (Status::Completed { .. }, Some(result)) => object.raw("result", result),
+        (Status::Completed { .. }, Some(result)) => {
+            let head = object.raw("result", "").open();
+            return Rope::from(head).with(result).with("}");
+        }
         (Status::Failed { failure, .. }, _) => {
             let error = serde_json::to_string(&failure_object(failure)).expect("an error object is plain JSON");
             object.raw("error", &error)
@@ -32,6 +37,7 @@ pub fn read(task: &Task, result: Option<&str>, now: Timestamp) -> String {
         (Status::Working { .. } | Status::Completed { .. } | Status::Cancelled { .. }, _) => object,
     }
     .finish()
+    .into()
 }
 
 /// The result of `tasks/cancel`, and of `tasks/update`: an acknowledgement and nothing else.
@@ -73,6 +79,10 @@ mod tests {
     use crate::task::{Event, Failure, Note, Reason};
     use serde_json::{Value, json};
 
+    fn text(rope: &Rope) -> String {
+        String::from_utf8(rope.join().to_vec()).unwrap()
+    }
+
     fn value(text: &str) -> Value {
         serde_json::from_str(text).unwrap()
     }
@@ -100,24 +110,25 @@ mod tests {
         let now = Timestamp(2_000);
         let note = Note { progress: "4".into(), total: Some("10".into()), message: Some("meshing".into()) };
         let working = task.apply(Event::Progress(note), now).unwrap();
-        let told = value(&read(&working, None, now));
+        let told = value(&text(&read(&working, None, now)));
         assert_eq!((&told["status"], &told["statusMessage"]), (&json!("working"), &json!("40% (4 of 10): meshing")));
         assert_eq!((&told["ttl"], &told["pollInterval"]), (&told["ttlMs"], &told["pollIntervalMs"]));
 
         let done = task.apply(Event::Completed { bytes: 1, is_error: true }, now).unwrap();
-        let told = read(&done, Some(r#"{"content":[],"isError":true,"n":1.0}"#), now);
+        let result = Bytes::from_static(br#"{"content":[],"isError":true,"n":1.0}"#);
+        let told = text(&read(&done, Some(result), now));
         assert!(told.contains(r#""result":{"content":[],"isError":true,"n":1.0}"#), "{told}");
         assert_eq!(value(&told)["status"], "completed");
 
         let error: ErrorObject = serde_json::from_str(r#"{"code":-1,"message":"no","data":{"k":1.0}}"#).unwrap();
         let failed = task.apply(Event::Failed(Failure::Upstream(error)), now).unwrap();
-        let told = read(&failed, None, now);
+        let told = text(&read(&failed, None, now));
         assert!(told.contains(r#""error":{"code":-1,"message":"no","data":{"k":1.0}}"#), "{told}");
         assert_eq!(value(&told)["statusMessage"], "no");
 
         let lost = Failure::Lost { reason: Reason::OutcomeUnknown, text: "outcome unknown: cut".into() };
-        let told = value(&read(&task.apply(Event::Failed(lost), now).unwrap(), None, now));
+        let told = value(&text(&read(&task.apply(Event::Failed(lost), now).unwrap(), None, now)));
         assert_eq!(told["error"]["data"]["reason"], "outcome_unknown");
-        assert_eq!(value(&read(&task.apply(Event::Cancelled, now).unwrap(), None, now))["status"], "cancelled");
+        assert_eq!(value(&text(&read(&task.apply(Event::Cancelled, now).unwrap(), None, now)))["status"], "cancelled");
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::jsonrpc::{ErrorObject, Object, insert_first, members};
+use crate::jsonrpc::{ErrorObject, Object, Rope, insert_first, members};
 use crate::mcp::text_block;
 use crate::task::{Failure, Status, Task, Timestamp};
 
@@ -23,16 +23,16 @@ pub fn announcement(task: &Task, names: &JobNames) -> String {
 
 /// How a job stands; `result` is the text of a completed job's result.
 #[must_use]
-pub fn read(task: &Task, result: Option<&Bytes>, now: Timestamp, names: &JobNames) -> String {
+pub fn read(task: &Task, result: Option<&Bytes>, now: Timestamp, names: &JobNames) -> Rope {
     match (&task.status, result) {
-        (Status::Working { .. }, _) => said(&running(task, now, names)),
+        (Status::Working { .. }, _) => said(&running(task, now, names)).into(),
         (Status::Completed { is_error, .. }, Some(result)) => {
             let head = status(if *is_error { "error" } else { "done" }, task).finish();
-            finished(&text_block(&head), result)
+            finished(text_block(&head), result)
         }
-        (Status::Completed { .. }, None) => expired(),
-        (Status::Failed { failure, .. }, _) => failed(task, failure),
-        (Status::Cancelled { .. }, _) => said(&status("cancelled", task).finish()),
+        (Status::Completed { .. }, None) => expired().into(),
+        (Status::Failed { failure, .. }, _) => failed(task, failure).into(),
+        (Status::Cancelled { .. }, _) => said(&status("cancelled", task).finish()).into(),
     }
 }
 
@@ -123,21 +123,19 @@ fn failed(task: &Task, failure: &Failure) -> String {
     Object::new().raw("content", &format!("[{}]", text_block(&text))).raw("isError", "true").finish()
 }
 
-/// The upstream's result with one more block before its content; all else is its own.
-fn finished(head: &str, result: &Bytes) -> String {
+/// The upstream's result with one more block before its content; all else is its own, and none of it is copied.
+fn finished(head: String, result: &Bytes) -> Rope {
     let text = std::str::from_utf8(result).unwrap_or_default();
     let content = members(text).and_then(|found| found.into_iter().find(|member| member.name == "content"));
-    let edited = match content {
+    match content {
         Some(member) if member.value.starts_with('[') => {
-            let inner = member.value[1..].trim_start();
-            let comma = if inner.starts_with(']') { "" } else { "," };
+            let comma = if member.value[1..].trim_start().starts_with(']') { "" } else { "," };
             let at = member.value_at.start + 1;
-            return format!("{}{head}{comma}{}", &text[..at], &text[at..]);
+            Rope::default().with(result.slice(..at)).with(head).with(comma).with(result.slice(at..))
         }
-        Some(_) => result.clone(),
-        None => insert_first(result, 0, "content", &format!("[{head}]")),
-    };
-    String::from_utf8_lossy(&edited).into_owned()
+        Some(_) => Rope::default().with(result.clone()),
+        None => Rope::default().with(insert_first(result, 0, "content", &format!("[{head}]"))),
+    }
 }
 
 fn status(word: &str, task: &Task) -> Object {
@@ -183,6 +181,10 @@ mod tests {
     use crate::store::conformance::sample;
     use crate::task::{Event, Note, Reason};
     use serde_json::{Value, json};
+
+    fn read(task: &Task, result: Option<&Bytes>, now: Timestamp, names: &JobNames) -> String {
+        String::from_utf8(super::read(task, result, now, names).join().to_vec()).unwrap()
+    }
 
     fn value(text: &str) -> Value {
         serde_json::from_str(text).unwrap()

@@ -2,6 +2,7 @@
 
 use crate::store::Tasks;
 use crate::task::{Access, StoreError, Task, TaskId};
+use crate::upstream::Leg;
 
 use super::ask;
 use super::caller::Caller;
@@ -15,13 +16,13 @@ pub(super) async fn find(tasks: &Tasks, caller: &Caller, id: &str) -> Result<Opt
     let granted = match task.owner.admits(&caller.identity) {
         Access::Granted => true,
         Access::Denied => false,
-        Access::IfAccepted => is_accepted(caller).await,
+        Access::IfAccepted => may_use_session(&caller.leg).await,
     };
     Ok(granted.then_some(task))
 }
 
-/// Whether the upstream accepts the caller's credential on the session it names; asked once.
-async fn is_accepted(caller: &Caller) -> bool {
-    let Some(session) = caller.session() else { return false };
-    session.knows(caller.leg.credential()) || ask::accepts(caller).await
+/// Whether the upstream accepts the caller's credential on the session that the caller names; asked at most once.
+pub(super) async fn may_use_session(leg: &Leg) -> bool {
+    let Some(session) = &leg.session else { return false };
+    session.knows(leg.credential()) || ask::accepts(leg).await
 }

@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Method;
+use http::{HeaderMap, Method};
 
 use crate::jsonrpc::{Envelope, Id, Kind as MessageKind, request};
 use crate::mcp::method;
 use crate::upstream::{Arrived, Exchange, Leg, Limits};
-
-use super::caller::Caller;
 
 /// How long an upstream may take to say whether it accepts a credential.
 const PING_LIMIT: Duration = Duration::from_secs(5);
@@ -17,9 +15,13 @@ const PING_LIMIT: Duration = Duration::from_secs(5);
 const MAX_PAGE: usize = 16 << 20;
 
 /// Asks once, with a ping, whether the upstream accepts the caller's credential on the caller's session.
-pub(super) async fn accepts(caller: &Caller) -> bool {
-    let asked = tokio::time::timeout(PING_LIMIT, ask(&caller.leg, method::PING, "{}")).await;
-    matches!(asked, Ok(Some(_)))
+pub(super) async fn accepts(leg: &Leg) -> bool {
+    let asked = tokio::time::timeout(PING_LIMIT, ask(leg, method::PING, "{}")).await;
+    let accepts = matches!(asked, Ok(Some(_)));
+    if accepts {
+        leg.accepted(&HeaderMap::new());
+    }
+    accepts
 }
 
 /// Asks with the caller's headers and an id of ours; the result's text, if there is a result.
@@ -31,7 +33,6 @@ pub(super) async fn ask(leg: &Leg, method: &str, params: &str) -> Option<Bytes> 
     if !exchange.status().is_success() {
         return None;
     }
-    leg.accepted(exchange.headers());
     loop {
         let text = match exchange.next().await.ok()? {
             Arrived::Body(body) => body,

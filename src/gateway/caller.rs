@@ -97,15 +97,18 @@ impl Caller {
         Listener { takes_events: self.takes_events, habit: self.habit(), in_session: self.in_session() }
     }
 
-    /// The upstream's tools, as this caller saw them; `None` if it never asked.
+    /// The upstream's tools, as this caller saw them, else as anybody did; `None` if nobody ever asked.
     pub(super) fn catalog(&self) -> Option<Arc<Catalog>> {
-        match self.session() {
+        let sessions = &self.route.upstream.sessions;
+        let own = match self.session() {
             Some(session) => session.catalog(),
-            None => self.route.upstream.sessions.catalog_of(self.credential()),
-        }
+            None => sessions.catalog_of(self.credential()),
+        };
+        own.or_else(|| sessions.latest_catalog())
     }
 
     pub(super) fn set_catalog(&self, catalog: Arc<Catalog>) {
+        self.route.upstream.sessions.set_latest_catalog(catalog.clone());
         match self.session() {
             Some(session) => session.set_catalog(Some(catalog)),
             None => self.route.upstream.sessions.set_catalog_of(self.credential(), catalog),

@@ -12,6 +12,7 @@ use crate::jsonrpc::{Edit, Envelope, Id, Object, splice};
 use crate::mcp::{Params, method};
 use crate::policy::{Ability, may_defer};
 use crate::session::Catalog;
+use crate::task::OwnerMode;
 
 use super::ask::ask;
 use super::caller::Caller;
@@ -89,18 +90,31 @@ impl Gateway {
     }
 
     fn may_defer(&self, caller: &Caller, tool: &str, ability: Ability) -> bool {
-        caller.route.rules.possible(tool).iter().any(|terms| may_defer(terms, ability))
+        self.inner.options.owner != OwnerMode::Principal
+            && caller.route.rules.possible(tool).iter().any(|terms| may_defer(terms, ability))
     }
 
     /// All names, beginning with the page at hand; remembered for the calls to come.
     async fn read_catalog(&self, caller: &Caller, first: &Bytes) -> Arc<Catalog> {
         let mut catalog = Catalog::default();
-        let mut cursor = catalog.add_page(std::str::from_utf8(first).unwrap_or_default());
+        let cursor = catalog.add_page(std::str::from_utf8(first).unwrap_or_default());
         if cursor.is_some()
-            && let Some(known) = caller.catalog()
+            && let Some(known) = caller.session().and_then(|session| session.catalog())
         {
             return known;
         }
+        self.read_on(caller, catalog, cursor).await
+    }
+
+    /// All names, asked for because somebody calls a tool before listing any.
+    pub(super) async fn learn_catalog(&self, caller: &Caller) -> Option<Arc<Catalog>> {
+        let page = tokio::time::timeout(PATIENCE, ask(&caller.leg, method::TOOLS_LIST, "{}")).await.ok()??;
+        let mut catalog = Catalog::default();
+        let cursor = catalog.add_page(std::str::from_utf8(&page).unwrap_or_default());
+        Some(self.read_on(caller, catalog, cursor).await)
+    }
+
+    async fn read_on(&self, caller: &Caller, mut catalog: Catalog, mut cursor: Option<String>) -> Arc<Catalog> {
         let read = async {
             for _ in 1..MAX_PAGES {
                 let Some(next) = cursor.take() else { break };

@@ -13,7 +13,7 @@ use crate::upstream::Leg;
 
 use super::forward::{passed, unreachable};
 use super::options::SessionEnd;
-use super::{Gateway, Reply, Request, Route, gone, not_allowed, plain, session_id};
+use super::{Gateway, Reply, Request, Route, access, forbidden, gone, not_allowed, plain, session_id};
 
 impl Gateway {
     pub(super) async fn end(&self, route: Arc<Route>, request: Request) -> Reply {
@@ -39,6 +39,10 @@ impl Gateway {
 
     async fn end_session(&self, leg: Leg, session: Arc<Session>) -> Answer {
         if session.calls.is_busy() {
+            // The upstream would say so, but it is not asked until the calls have ended.
+            if !access::may_use_session(&leg).await {
+                return forbidden();
+            }
             session.end();
             self.end_tasks(&session).await;
             self.delete_when_idle(leg, session);

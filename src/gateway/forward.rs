@@ -8,16 +8,16 @@ use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::call::{Answer, Body, Error, Outgoing, Side, Step};
+use crate::call::{Answer, Body, Outgoing, Side, Step};
 use crate::jsonrpc::{Envelope, ErrorObject, INVALID_REQUEST, Id, Kind, error_response};
 use crate::mcp::{Era, Version, header, method};
 use crate::session::{Named, Ticket};
 use crate::upstream::{self, Leg, headers};
-use crate::worker::{Assignment, INLINE, refused};
+use crate::worker::{Assignment, INLINE, from_upstream, refused};
 use crate::{jsonrpc, mcp::Params};
 
 use super::caller::Caller;
-use super::{Framing, Gateway, Reply, Request, Route, WELL_KNOWN, plain, session_id};
+use super::{Framing, Gateway, Reply, Request, Route, WELL_KNOWN, access, forbidden, plain, session_id};
 
 /// Requests that change nothing: sent once more if the connection broke.
 const READS: [&str; 7] = [
@@ -70,6 +70,10 @@ impl Gateway {
         let Some(session) = caller.session().filter(|session| session.hello().is_some()).cloned() else {
             return self.pass_on(caller, message).await;
         };
+        if !access::may_use_session(&caller.leg).await {
+            self.tally(&caller).done(Side::Client);
+            return caller.reply(forbidden());
+        }
         let named = params.request_id().and_then(|raw| Id::from_raw(raw.as_bytes()));
         match named.map(|id| session.calls.named(&id)) {
             // The call itself tells the upstream, with the id it has there.
@@ -202,12 +206,7 @@ pub(super) fn passed(answer: http::Response<upstream::Body>) -> Answer {
 
 /// What is answered where the upstream gave no answer and no id is known.
 pub(super) fn unreachable(error: &upstream::Error) -> Answer {
-    let error = if error.may_have_run() {
-        Error::OutcomeUnknown(error.to_string())
-    } else {
-        Error::Unreachable(error.to_string())
-    };
-    refused(StatusCode::BAD_GATEWAY, &error)
+    refused(StatusCode::BAD_GATEWAY, &from_upstream(error.clone()))
 }
 
 /// The response to `id`, whatever the upstream called it.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::call::{Answer, Error, Outgoing, Side, Step};
 use crate::dialect::{JobNames, error_object, job};
-use crate::jsonrpc::{Id, entries, result_response};
+use crate::jsonrpc::{Id, Rope, entries, rope_response};
 use crate::mcp::Params;
 use crate::task::{Event, ListQuery, OwnerMode, Status, StoreError, Task, TaskId};
 
@@ -55,13 +55,17 @@ impl Gateway {
     /// The call of a job tool, unless the upstream has a tool of that name and the job is none of ours.
     pub(super) async fn job_call(&self, caller: &Caller, kind: JobTool, params: &Params<'_>) -> Option<JobCall> {
         let tool = params.name()?;
-        let catalog = caller.catalog();
-        let names = self.inner.job_names(catalog.as_deref());
         let arguments = entries(params.arguments().unwrap_or_default());
         let job_id = arguments.get("job_id").and_then(|text| serde_json::from_str::<String>(text).ok());
+        let is_ours = self.is_ours(job_id.as_deref()).await;
+        let catalog = match caller.catalog() {
+            None if !is_ours => self.learn_catalog(caller).await,
+            known => known,
+        };
+        let names = self.inner.job_names(catalog.as_deref());
         let offered = names.as_ref().is_some_and(|names| names.iter().any(|name| name == tool))
             && (kind != JobTool::List || self.has_list(caller));
-        if !offered && !self.is_ours(job_id.as_deref()).await {
+        if !offered && !is_ours {
             return None;
         }
         let wait = seconds(arguments.get("wait_s").copied());
@@ -86,11 +90,11 @@ impl Gateway {
             JobTool::Result => self.read_job(caller, call, id).await,
             JobTool::Cancel => {
                 let text = self.cancel_job(&caller, &call).await.unwrap_or_else(|error| unavailable(&error));
-                self.says(&caller, id, &text)
+                self.says(&caller, id, text)
             }
             JobTool::List => {
                 let text = self.list_jobs(&caller).await.unwrap_or_else(|error| unavailable(&error));
-                self.says(&caller, id, &text)
+                self.says(&caller, id, text)
             }
         }
     }
@@ -99,15 +103,15 @@ impl Gateway {
     async fn read_job(&self, caller: Caller, call: JobCall, id: &Id) -> Reply {
         let task = match self.named(&caller, &call).await {
             Ok(task) => task,
-            Err(text) => return self.says(&caller, id, &text),
+            Err(text) => return self.says(&caller, id, text),
         };
         let Ok(asked) = call.wait else {
-            return self.says(&caller, id, &job::bad_arguments("wait_s is a number of seconds, from 0 to 25."));
+            return self.says(&caller, id, job::bad_arguments("wait_s is a number of seconds, from 0 to 25."));
         };
         let until = caller.received + self.how_long(&caller, &task, asked);
         if task.status.ended().is_some() || until <= Instant::now() {
             let text = self.job_text(&task, &call.names).await;
-            return self.says(&caller, id, &text);
+            return self.says(&caller, id, text);
         }
         let (steps, receiver) = mpsc::channel(1);
         let reply = caller.reply(Outgoing::Later(receiver));
@@ -143,7 +147,7 @@ impl Gateway {
         };
         let text = self.job_text(&task, &names).await;
         self.tally(&caller).done(Side::None);
-        let answer = Answer::message(http::StatusCode::OK, result_response(&id, &text));
+        let answer = Answer::rope(rope_response(&id, text));
         let _ = steps.send(Step::done(answer)).await;
     }
 
@@ -161,12 +165,12 @@ impl Gateway {
     }
 
     /// How a job stands, as text; marks an outcome as read.
-    async fn job_text(&self, task: &Task, names: &JobNames) -> String {
+    async fn job_text(&self, task: &Task, names: &JobNames) -> Rope {
         let tasks = &self.inner.worker.tasks;
         let result = match task.status {
             Status::Completed { .. } => match tasks.result(task.id).await {
                 Ok(result) => result,
-                Err(error) => return unavailable(&error),
+                Err(error) => return unavailable(&error).into(),
             },
             Status::Working { .. } | Status::Failed { .. } | Status::Cancelled { .. } => None,
         };

@@ -23,7 +23,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use tokio::time::Instant;
 
 use crate::call::{Answer, Error, Outgoing, Side};
-use crate::jsonrpc::{Envelope, ErrorObject, Id, Kind, Message, error_response};
+use crate::jsonrpc::{Envelope, ErrorObject, Id, Kind, Message, Rope, error_response, rope_response};
 use crate::mcp::{Era, Params, header, method};
 use crate::policy::Rules;
 use crate::session::Fingerprints;
@@ -237,9 +237,9 @@ impl Gateway {
     }
 
     /// An answer of taskgate's own that says `result`.
-    fn says(&self, caller: &Caller, id: &Id, result: &str) -> Reply {
+    fn says(&self, caller: &Caller, id: &Id, result: impl Into<Rope>) -> Reply {
         self.tally(caller).done(Side::None);
-        caller.reply(Answer::message(StatusCode::OK, crate::jsonrpc::result_response(id, result)))
+        caller.reply(Answer::rope(rope_response(id, result.into())))
     }
 
     /// An answer of taskgate's own that says an error.
@@ -257,6 +257,12 @@ fn session_id(headers: &HeaderMap) -> Option<&str> {
 /// A reply to what is no JSON-RPC request.
 fn plain(answer: Answer) -> Reply {
     Reply { outgoing: answer.into(), framing: Framing::AsItComes, method: "other", dialect: "none" }
+}
+
+/// The credential is none that the upstream accepts on this session.
+fn forbidden() -> Answer {
+    let error = Error::InvalidRequest("this session belongs to another credential".into());
+    refused(StatusCode::FORBIDDEN, &error)
 }
 
 /// The session was deleted by its client.

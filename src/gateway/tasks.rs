@@ -2,7 +2,7 @@
 
 use crate::call::Error;
 use crate::dialect::ext;
-use crate::jsonrpc::{Envelope, Id, entries};
+use crate::jsonrpc::{Envelope, Id, Rope, entries};
 use crate::mcp::{Params, method};
 use crate::store::ApplyError;
 use crate::task::{Event, Status, StoreError, Task};
@@ -27,12 +27,12 @@ impl Gateway {
             other => Err(Error::MethodNotFound(format!("{other} is not offered here"))),
         };
         match done {
-            Ok(result) => self.says(&caller, id, &result),
+            Ok(result) => self.says(&caller, id, result),
             Err(error) => self.fails(&caller, id, &error),
         }
     }
 
-    async fn get_task(&self, caller: &Caller, params: &Params<'_>) -> Result<String, Error> {
+    async fn get_task(&self, caller: &Caller, params: &Params<'_>) -> Result<Rope, Error> {
         let task = self.task_of(caller, params).await?;
         let tasks = &self.inner.worker.tasks;
         let result = match task.status {
@@ -45,17 +45,16 @@ impl Gateway {
         if task.status.ended().is_some() && !task.fetched {
             let _ = tasks.apply(task.id, Event::Fetched, None).await;
         }
-        let text = result.as_ref().map(|result| std::str::from_utf8(result).unwrap_or_default());
-        Ok(ext::read(&task, text, tasks.now()))
+        Ok(ext::read(&task, result, tasks.now()))
     }
 
-    async fn cancel_task(&self, caller: &Caller, params: &Params<'_>) -> Result<String, Error> {
+    async fn cancel_task(&self, caller: &Caller, params: &Params<'_>) -> Result<Rope, Error> {
         let task = self.task_of(caller, params).await?;
         self.cancel(&task).await.map_err(|error| unavailable(&error))?;
         Ok(ext::acknowledged().into())
     }
 
-    async fn update_task(&self, caller: &Caller, message: &Envelope, params: &Params<'_>) -> Result<String, Error> {
+    async fn update_task(&self, caller: &Caller, message: &Envelope, params: &Params<'_>) -> Result<Rope, Error> {
         self.task_of(caller, params).await?;
         if !entries(message.params().unwrap_or_default()).contains_key("inputResponses") {
             return Err(Error::InvalidParams("inputResponses is missing".into()));

@@ -6,12 +6,14 @@ mod envelope;
 mod error;
 mod id;
 mod object;
+mod rope;
 mod splice;
 
 pub use envelope::{Envelope, Kind, Message, ReadError};
 pub use error::{ErrorObject, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
 pub use id::Id;
 pub use object::Object;
+pub use rope::Rope;
 pub use splice::{Edit, Member, entries, insert_first, members, offset_in, remove, splice};
 
 use bytes::Bytes;
@@ -20,6 +22,12 @@ use bytes::Bytes;
 #[must_use]
 pub fn result_response(id: &Id, result: &str) -> Bytes {
     Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.raw()))
+}
+
+/// The same with a result in pieces.
+#[must_use]
+pub fn rope_response(id: &Id, result: Rope) -> Rope {
+    Rope::from(format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.raw())).with_all(result).with("}")
 }
 
 /// A response that carries an error; `None` stands for the `null` id of a request that could not be read.

@@ -54,6 +54,12 @@ impl Object {
         }
     }
 
+    /// Its text so far, without the closing brace.
+    #[must_use]
+    pub fn open(self) -> String {
+        self.text
+    }
+
     /// Its text.
     #[must_use]
     pub fn finish(mut self) -> String {

@@ -1,7 +1,7 @@
 //! The sessions of one upstream.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -26,6 +26,8 @@ pub struct Sessions {
     by_id: DashMap<Arc<str>, Arc<Session>>,
     /// Tools as callers without a session saw them, by credential.
     catalogs: DashMap<Option<Fingerprint>, Arc<Catalog>>,
+    /// The tools as anybody saw them last: a guess for who has not asked.
+    latest: Mutex<Option<Arc<Catalog>>>,
     start: Instant,
 }
 
@@ -39,6 +41,7 @@ impl Sessions {
             fingerprints,
             by_id: DashMap::new(),
             catalogs: DashMap::new(),
+            latest: Mutex::new(None),
             start: Instant::now(),
         }
     }
@@ -94,6 +97,17 @@ impl Sessions {
     #[must_use]
     pub fn catalog_of(&self, credential: Option<Fingerprint>) -> Option<Arc<Catalog>> {
         self.catalogs.get(&credential).map(|catalog| catalog.clone())
+    }
+
+    /// The tools as anybody saw them last.
+    #[must_use]
+    pub fn latest_catalog(&self) -> Option<Arc<Catalog>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Somebody saw these tools.
+    pub fn set_latest_catalog(&self, catalog: Arc<Catalog>) {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(catalog);
     }
 
     /// Remembers the tools that callers without a session see.

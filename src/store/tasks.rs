@@ -204,6 +204,18 @@ impl Tasks {
         tasks
     }
 
+    /// The tasks that ended since `earliest` and whose outcome nobody has read.
+    pub async fn unread(&self, earliest: Timestamp) -> Vec<Task> {
+        let ids: Vec<TaskId> =
+            self.inner.live.iter().filter(|live| live.ended.is_cancelled()).map(|live| *live.key()).collect();
+        let mut tasks = Vec::new();
+        for id in ids {
+            let task = self.get(id).await.ok().flatten();
+            tasks.extend(task.filter(|task| !task.fetched && task.status.ended() >= Some(earliest)));
+        }
+        self.still_wanted(&tasks).await
+    }
+
     /// Those of `tasks` that still run, or whose outcome nobody has read.
     pub async fn still_wanted(&self, tasks: &[Task]) -> Vec<Task> {
         let mut wanted = Vec::new();

@@ -19,6 +19,12 @@ impl Timestamp {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
+    /// This much earlier, at least the beginning of time.
+    #[must_use]
+    pub fn minus(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(millis(span)))
+    }
+
     /// This much later, at most the end of time.
     #[must_use]
     pub fn plus(self, span: Duration) -> Self {

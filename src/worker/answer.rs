@@ -31,7 +31,13 @@ pub(super) fn response(status: StatusCode, kind: Kind, body: &Bytes) -> Result<E
         return Err(wrong("with a body that is neither JSON nor an event stream", body));
     }
     match Envelope::read(body.clone()) {
-        Ok(envelope) if envelope.kind() == MessageKind::Response => Ok(envelope),
+        // Authorisation servers answer with an object whose `error` is a word.
+        Ok(envelope)
+            if envelope.kind() == MessageKind::Response
+                && envelope.error().is_none_or(|error| error.starts_with('{')) =>
+        {
+            Ok(envelope)
+        }
         _ => Err(wrong("with a body that is no JSON-RPC response", body)),
     }
 }
@@ -110,7 +116,8 @@ pub(super) fn streamed(status: StatusCode, mut headers: HeaderMap, body: PassBod
 }
 
 /// What an error of the upstream room means for the caller.
-pub(super) fn from_upstream(error: upstream::Error) -> Error {
+#[must_use]
+pub fn from_upstream(error: upstream::Error) -> Error {
     match error {
         upstream::Error::Setup(text) | upstream::Error::Unreachable(text) => Error::Unreachable(text),
         upstream::Error::Broken(text) => Error::OutcomeUnknown(format!("the connection broke ({text})")),

@@ -1,5 +1,7 @@
 //! A call whose client waits: the race between the answer and the threshold, decided in one place.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
@@ -20,7 +22,10 @@ use super::deferred::Deferred;
 use super::limits::Permit;
 use super::timer::Timer;
 use super::upcall::{Came, Upcall};
-use super::{Assignment, INLINE, Worker, cancel_upstream};
+use super::{Active, Assignment, INLINE, Worker, cancel_upstream};
+
+/// How long a request that is no call goes on without its client.
+const ABANDONED: Duration = Duration::from_secs(60);
 
 /// A call in flight whose client waits.
 pub(super) struct Held {
@@ -33,6 +38,8 @@ pub(super) struct Held {
     pub(super) threshold: Timer,
     pub(super) client_left: bool,
     again: Option<Outbound>,
+    /// What a shutdown waits for.
+    active: Option<Active>,
     /// Counts it as held, until it is deferred.
     pub(super) counted: Option<Counted>,
     /// When questions that are with the client are declined.
@@ -65,6 +72,7 @@ impl Held {
         Box::new(Self {
             threshold: Timer::after(received, wait),
             runtime: Timer::after(received, assignment.max_runtime),
+            active: Some(Active::new(&worker.active)),
             counted: Some(worker.metrics.held()),
             patience: Timer::Never,
             worker,
@@ -214,6 +222,11 @@ impl Held {
     fn lose_client(&mut self) {
         self.client_left = true;
         self.client_gave_up();
+        if !self.assignment.ticket.call().is_call {
+            // Nobody will ever see this answer.
+            self.active = None;
+            self.runtime = Timer::after(Instant::now(), Some(ABANDONED));
+        }
         self.decline_questions();
     }
 

@@ -27,7 +27,7 @@ use crate::shutdown::Work;
 use crate::store::Tasks;
 use crate::telemetry::metrics::Metrics;
 
-pub use answer::{failed, refused};
+pub use answer::{failed, from_upstream, refused};
 pub use assignment::{Assignment, Deferral, Listener, Tally};
 pub use cancel::cancel_upstream;
 pub use limits::Limits;
@@ -61,6 +61,13 @@ pub struct Worker {
 #[derive(Debug)]
 struct Active(Arc<AtomicUsize>);
 
+impl Active {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count.clone())
+    }
+}
+
 impl Drop for Active {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
@@ -73,13 +80,8 @@ impl Worker {
     #[must_use]
     pub fn start(&self, assignment: Assignment) -> mpsc::Receiver<Step> {
         let (steps, receiver) = mpsc::channel(STEPS);
-        self.active.fetch_add(1, Ordering::Relaxed);
-        let active = Active(self.active.clone());
         let held = held::Held::new(self.clone(), assignment, steps);
-        drop(self.work.spawn(async move {
-            held.run().await;
-            drop(active);
-        }));
+        drop(self.work.spawn(held.run()));
         receiver
     }
 

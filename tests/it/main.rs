@@ -12,6 +12,7 @@ mod ext;
 mod fidelity;
 mod http;
 mod ids;
+mod intruders;
 mod jobs;
 mod limits;
 mod memory;
