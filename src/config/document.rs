@@ -3,7 +3,7 @@
 //! The text is parsed to a table that knows where each value stands, and the sections ask it for what they know.
 //! serde would be shorter, but it ends at the first error, and a person with ten mistakes should not need ten runs.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use toml::Spanned;
@@ -19,16 +19,21 @@ pub(super) struct Document<'a> {
     file: Option<&'a str>,
     problems: RefCell<Vec<Problem>>,
     warnings: RefCell<Vec<String>>,
+    /// Paths of the keys whose values are not those that were meant.
+    unsound: RefCell<Vec<String>>,
+    broken: Cell<bool>,
 }
 
 impl<'a> Document<'a> {
     pub(super) fn new(text: &'a str, file: Option<&'a str>) -> Self {
-        Self { text, file, problems: RefCell::default(), warnings: RefCell::default() }
+        let (problems, warnings, unsound) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Self { text, file, problems, warnings, unsound, broken: Cell::new(false) }
     }
 
     /// The table of the whole text, as far as it is TOML.
     pub(super) fn table(&self) -> DeTable<'a> {
         let (table, errors) = DeTable::parse_recoverable(self.text);
+        self.broken.set(!errors.is_empty());
         for error in errors {
             self.note(String::new(), error.span(), Wrong::new(format!("not TOML: {}", error.message())));
         }
@@ -103,11 +108,12 @@ impl<'a> Section<'a> {
             let table = value.get_ref().as_table();
             if table.is_none() {
                 let wrong = Wrong::new(format!("is {}", kind(value))).expected("a table");
+                self.document.unsound.borrow_mut().push(self.path_of(key));
                 self.document.note(path.clone(), Some(value.span()), wrong);
             }
-            self.child(path, table, Some(value.span()))
+            table.map(|table| self.child(path, Some(table), Some(value.span())))
         };
-        array.iter().enumerate().map(element).collect()
+        array.iter().enumerate().filter_map(element).collect()
     }
 
     /// What stands for a table that is not written at all.
@@ -142,6 +148,9 @@ impl<'a> Section<'a> {
         let Some(text) = flag.value else { return written };
         let value = Spanned::new(0..0, DeValue::String(text.into()));
         let given = reader(&value);
+        if given.is_err() {
+            self.document.unsound.borrow_mut().push(self.path_of(key));
+        }
         given.map_err(|wrongs| wrongs.into_iter().for_each(|wrong| self.flag_problem(flag, wrong))).ok()
     }
 
@@ -160,6 +169,17 @@ impl<'a> Section<'a> {
         self.get(key).is_some()
     }
 
+    /// Whether what is known of the key is what was meant: the text is TOML, and nothing is wrong with the key so far.
+    /// Only such keys may be compared with others, or be missed.
+    pub(super) fn sound(&self, key: &str) -> bool {
+        self.sound_at(&self.path_of(key))
+    }
+
+    /// The same of a key anywhere in the text.
+    pub(super) fn sound_at(&self, path: &str) -> bool {
+        !self.document.broken.get() && !self.document.unsound.borrow().iter().any(|unsound| unsound == path)
+    }
+
     fn get(&self, key: &'static str) -> Option<&'a Value<'a>> {
         if !self.known.borrow().contains(&key) {
             self.known.borrow_mut().push(key);
@@ -170,6 +190,7 @@ impl<'a> Section<'a> {
     /// Notes what is wrong with the value of a key, or, if that is not written, with the lack of it.
     pub(super) fn problem(&self, key: &'static str, wrong: Wrong) {
         let at = self.get(key).map(Spanned::span).or_else(|| self.at.clone());
+        self.document.unsound.borrow_mut().push(self.path_of(key));
         self.document.note(self.path_of(key), at, wrong);
     }
 
@@ -203,8 +224,11 @@ impl<'a> Section<'a> {
         self.refuse(keys, &Wrong::new("is not in this version").hint("take it out"));
     }
 
-    /// Notes every key that nobody has asked for.
+    /// Notes every key that nobody has asked for; but not where a broken heading may have put keys into this table.
     pub(super) fn done(self) {
+        if self.document.broken.get() {
+            return;
+        }
         let (known, refused) = (self.known.borrow(), self.refused.borrow());
         let usable: Vec<&str> = known.iter().copied().filter(|key| !refused.contains(key)).collect();
         for (key, value) in self.table.into_iter().flatten() {

@@ -85,14 +85,21 @@ impl Config {
     /// Everything that is wrong with it and with the overrides; or that it cannot be read.
     pub fn load(path: impl AsRef<Path>, overrides: &Overrides) -> Result<Self, Problems> {
         let file = path.as_ref().display().to_string();
-        match std::fs::read_to_string(path) {
-            Ok(text) => Self::read(&text, Some(&file), overrides),
+        let (line, wrong) = match std::fs::read(path).map(String::from_utf8) {
+            Ok(Ok(text)) => return Self::read(&text, Some(&file), overrides),
+            Ok(Err(error)) => {
+                let (good, rest) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
+                let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+                let byte = rest.first().copied().unwrap_or_default();
+                let wrong = Wrong::new(format!("is not UTF-8: a byte is 0x{byte:02X}"));
+                (Some(line), wrong.expected("a text file in UTF-8").hint("save the file as UTF-8"))
+            }
             Err(error) => {
                 let wrong = Wrong::new(format!("cannot be read: {error}"));
-                let wrong = wrong.hint("`taskgate init` writes one to start from; --upstream URL needs none");
-                Err(Problems(vec![Problem { file: Some(file), line: None, key: String::new(), wrong }]))
+                (None, wrong.hint("`taskgate init` writes one to start from; --upstream URL needs none"))
             }
-        }
+        };
+        Err(Problems(vec![Problem { file: Some(file), line, key: String::new(), wrong }]))
     }
 
     /// The configuration without a file: the defaults and the overrides.

@@ -131,15 +131,15 @@ pub(super) fn admin(section: Section<'_>, overrides: &Overrides, server: SocketA
         Some(_) => section.flag_problem(flag, wrong),
         None => section.problem("listen", wrong),
     };
-    if metrics_token && !section.has("token") {
+    if metrics_token && !section.has("token") && section.sound("token") {
         section.problem("metrics_token", Wrong::new("needs a token").hint("set admin.token"));
     }
     let options = listen.map(|listen| {
-        if !listen.ip().to_canonical().is_loopback() && !section.has("token") {
+        if !listen.ip().to_canonical().is_loopback() && !section.has("token") && section.sound("token") {
             let hint = "set admin.token, for example token = { env = \"TASKGATE_ADMIN_TOKEN\" }";
             problem(Wrong::new(format!("{listen} is not loopback and there is no token")).hint(hint));
         }
-        if clash(listen, server) {
+        if section.sound("listen") && section.sound_at("server.listen") && clash(listen, server) {
             problem(Wrong::new(format!("{listen} is where the server listens ({server})")).expected("another port"));
         }
         admin::Options { listen, token, metrics_token }

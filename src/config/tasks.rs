@@ -101,7 +101,9 @@ pub(super) fn terms(section: &Section<'_>, base: &Terms, threshold: Flag<'_>) ->
 
 fn check_terms(section: &Section<'_>, terms: &Terms, threshold: Flag<'_>) {
     let written = |key| section.has(key);
-    if terms.ttl > terms.max_ttl && (written("ttl") || written("max_ttl")) {
+    let sound = |key| section.sound(key) && (written(key) || section.sound_at(&format!("tasks.{key}")));
+    let comparable = sound("ttl") && sound("max_ttl") && (written("ttl") || written("max_ttl"));
+    if comparable && terms.ttl > terms.max_ttl {
         let (ttl, max_ttl) = (humantime::format_duration(terms.ttl), humantime::format_duration(terms.max_ttl));
         let key = if written("ttl") { "ttl" } else { "max_ttl" };
         let wrong = Wrong::new(format!("ttl is {ttl}, longer than max_ttl, which is {max_ttl}"));
@@ -143,6 +145,7 @@ fn read_jobs(section: Section<'_>) -> Jobs {
     };
     let names =
         [("result_tool", &jobs.result_tool), ("cancel_tool", &jobs.cancel_tool), ("list_tool", &jobs.list_tool)];
+    let names: Vec<_> = names.into_iter().filter(|(key, _)| section.sound(key)).collect();
     for (at, (key, name)) in names.iter().enumerate() {
         if let Some((other, _)) = names.iter().take(at).find(|(_, before)| before == name) {
             // Reported where something is written: the other one may be a default.

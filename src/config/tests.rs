@@ -254,3 +254,13 @@ fn a_file_is_named() {
     let problems = Config::load(&path, &none()).unwrap_err().to_string();
     assert!(problems.starts_with(&format!("{}:2: log.format: is an integer", path.display())), "{problems}");
 }
+
+#[test]
+fn the_line_that_is_not_utf8_is_named() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), b"[log]\n# gr\xc3\xbc\xc3\x9fe\n# gr\xfc\xdfe\n").unwrap();
+    let problems = Config::load(file.path(), &none()).unwrap_err();
+    assert_eq!((problems.0.len(), problems.0[0].line), (1, Some(3)));
+    let said = format!("{}:3: is not UTF-8: a byte is 0xFC\n  expected: a text file in UTF-8", file.path().display());
+    assert!(problems.to_string().starts_with(&said), "{problems}");
+}

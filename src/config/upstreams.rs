@@ -41,7 +41,7 @@ pub(super) fn upstreams(root: &Section<'_>, overrides: &Overrides, defaults: &Ar
     let mut sections = root.tables("upstream");
     if sections.is_empty() && flag.value.is_some() {
         sections.push(root.absent("upstream"));
-    } else if sections.is_empty() {
+    } else if sections.is_empty() && root.sound("upstream") {
         let wrong = Wrong::new("there is no upstream").expected("one [[upstream]] or more");
         root.problem("upstream", wrong.hint("add [[upstream]] with url = \"http://…\", or give --upstream URL"));
     } else if sections.len() > 1 && flag.value.is_some() {
@@ -61,7 +61,7 @@ struct Taken {
 }
 
 fn one(section: Section<'_>, flag: Flag<'_>, defaults: &Arc<Terms>, taken: &mut Taken) -> Option<Upstream> {
-    if !section.has("url") && flag.value.is_none() {
+    if !section.has("url") && section.sound("url") && flag.value.is_none() {
         let wrong = Wrong::new("is missing").expected("where the MCP server is");
         section.problem("url", wrong.hint("url = \"http://127.0.0.1:8000/mcp\""));
     }
@@ -72,24 +72,28 @@ fn one(section: Section<'_>, flag: Flag<'_>, defaults: &Arc<Terms>, taken: &mut 
     unique(&section, ("path", &path), &mut taken.paths);
     let timeout = |key, seconds| section.read_or(key, Duration::from_secs(seconds), value::duration);
     let credential_header = section.read("credential_header", header_name);
-    let options = url.map(|url| upstream::Options {
+    // Every key is read even when there is no URL: what nobody has asked for counts as unknown.
+    let options = upstream::Options {
         name,
         path,
-        url,
+        url: url.clone().unwrap_or_default(),
         connect_timeout: timeout("connect_timeout", 5),
         idle_timeout: timeout("idle_timeout", 4),
         headers: headers(&section),
         forward_authorization: section.read_or("forward_authorization", true, value::boolean),
         credential_header: credential_header.unwrap_or(http::header::AUTHORIZATION),
         mint_sessions: section.read_or("mint_sessions", false, value::boolean),
-    });
+    };
     section.not_yet(&BRIDGE);
     let rules = rules(&section, defaults);
     section.done();
-    Some(Upstream { options: options?, rules })
+    url.map(|_| Upstream { options, rules })
 }
 
 fn unique(section: &Section<'_>, (key, text): (&'static str, &str), taken: &mut Vec<String>) {
+    if !section.sound(key) {
+        return;
+    }
     if taken.iter().any(|other| other == text) {
         let wrong = Wrong::new(format!("another upstream has the {key} {text:?}"));
         section.problem(key, wrong.hint(format!("give each upstream a {key} of its own")));
@@ -182,7 +186,7 @@ fn rules(section: &Section<'_>, defaults: &Arc<Terms>) -> Rules {
 }
 
 fn selector(section: &Section<'_>) -> Option<Selector> {
-    if !section.has("tool") {
+    if !section.has("tool") && section.sound("tool") {
         let wrong = Wrong::new("is missing").expected("a glob over tool names, or a list of them");
         section.problem("tool", wrong.hint("tool = \"*\" for every tool"));
     }

@@ -154,6 +154,64 @@ fn what_is_not_toml_is_reported_with_the_rest() {
     assert_eq!(bad(&format!("{UPSTREAM}url = \"http://b/\"")), [(Some(4), String::new())]);
 }
 
+/// Keys are known by their place alone, so one wrong value beside them makes none of them unknown.
+#[test]
+fn every_key_is_known_whatever_else_is_wrong() {
+    let broken = |text: &str, right: &str, wrong: &str| text.replace(right, wrong).replace("TOKEN_FILE", "/dev/null");
+    let upstream = format!("{EVERY_KEY}headers = {{ X = \"a\" }}\n[[upstream.rule]]\ntool = \"a\"\n");
+    for (right, wrong, line, key) in [
+        ("https://host:1/x?key=1", "ftp://x/mcp", 44, "upstream[0].url"),
+        ("\"/a/\"", "1", 43, "upstream[0].path"),
+        ("\"[::1]:1\"", "\"x\"", 3, "server.listen"),
+        ("\"0.0.0.0:2\"", "\"x\"", 15, "admin.listen"),
+        ("\"async\"", "1", 24, "tasks.mode"),
+        ("\"widen\"", "1", 38, "jobs.output_schema"),
+    ] {
+        let text = broken(&upstream, right, wrong);
+        let found = bad(&text);
+        let expected = [(Some(line), key.to_owned()), (Some(16), "admin.token".to_owned())];
+        assert!(found.len() == 2 && expected.iter().all(|one| found.contains(one)), "{}", message(&text));
+    }
+}
+
+#[test]
+fn nothing_is_missed_in_what_is_not_toml() {
+    for text in [
+        "[[upstream]\nurl = \"http://a/\"\n".to_owned(),
+        "[server]\nlisten = \"127.0.0.1:1\n".to_owned(),
+        "[[upstream]]\nurl = http://a/\n".to_owned(),
+        format!("{UPSTREAM}[[upstream.rule]]\ntool = run\n"),
+        format!("[admin]\nlisten = \"0.0.0.0:1\"\nmetrics_token = true\ntoken = abc\n{UPSTREAM}"),
+        format!("[tasks]\nmax_ttl = \"1m\"\nttl = 1m\n{UPSTREAM}"),
+        format!("{UPSTREAM}[[upstream]]\nurl = \"http://b/\"\nname = b\npath = \"/b\"\n"),
+    ] {
+        let found = bad(&text);
+        assert!(found.iter().all(|(_, key)| key.is_empty()), "{text}{}", message(&text));
+    }
+}
+
+#[test]
+fn what_is_wrong_is_not_compared_with_the_rest() {
+    let rule = "[[upstream.rule]]\ntool = \"a\"\n";
+    for (text, key) in [
+        (format!("[tasks]\nttl = \"-1h\"\nmax_ttl = \"1m\"\n{UPSTREAM}"), "tasks.ttl"),
+        (format!("[tasks]\nttl = \"48h\"\nmax_ttl = \"2 days\"\n{UPSTREAM}"), "tasks.max_ttl"),
+        (format!("[tasks]\nmax_ttl = \"2 days\"\n{UPSTREAM}{rule}ttl = \"48h\"\n"), "tasks.max_ttl"),
+        (format!("[server]\nlisten = \"x\"\n[admin]\nlisten = \"127.0.0.1:8080\"\n{UPSTREAM}"), "server.listen"),
+        (format!("[server]\nlisten = \"127.0.0.1:9090\"\n[admin]\nlisten = \"x\"\n{UPSTREAM}"), "admin.listen"),
+        (format!("[jobs]\nresult_tool = \"a b\"\nlist_tool = \"get_job_result\"\n{UPSTREAM}"), "jobs.result_tool"),
+        (format!("{UPSTREAM}[[upstream]]\nurl = \"http://b/\"\nname = \"b c\"\npath = \"/b\"\n"), "upstream[1].name"),
+        ("upstream = [1]\n".to_owned(), "upstream[0]"),
+        ("[upstream]\nurl = \"http://a/\"\n".to_owned(), "upstream"),
+    ] {
+        let keys: Vec<_> = bad(&text).into_iter().map(|(_, key)| key).collect();
+        assert_eq!(keys, [key], "{text}{}", message(&text));
+    }
+    let listen = Overrides { listen: Some("x".to_owned()), ..none() };
+    let text = format!("[admin]\nlisten = \"127.0.0.1:8080\"\n{UPSTREAM}");
+    assert_eq!(Config::parse(&text, &listen).unwrap_err().0.len(), 1);
+}
+
 proptest! {
     #[test]
     fn no_text_panics(text in ".{0,200}") {
