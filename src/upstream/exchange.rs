@@ -115,6 +115,12 @@ impl Exchange {
         &self.headers
     }
 
+    /// The answer's headers, once its body is read.
+    #[must_use]
+    pub fn into_headers(self) -> HeaderMap {
+        self.headers
+    }
+
     /// What the answer is.
     #[must_use]
     pub fn kind(&self) -> Kind {

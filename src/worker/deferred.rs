@@ -71,19 +71,24 @@ impl Deferred {
     async fn wait(&mut self, ended: &CancellationToken) -> End {
         let call = self.held.assignment.ticket.call().clone();
         let work = self.held.worker.work.clone();
+        let mut busy = false;
         loop {
+            // As while it was held: a talkative upstream must not outrun its deadline.
+            if busy && self.runtime.is_due() {
+                return self.too_long();
+            }
             let end = tokio::select! {
                 biased;
                 () = ended.cancelled() => Some(End::Cancelled),
                 came = self.held.upcall.next() => match came {
-                    Ok(came) => self.came(came).await,
+                    Ok(came) => {
+                        busy = came.says_something();
+                        self.came(came).await
+                    }
                     Err(error) => Some(End::Failed(lost(error))),
                 },
                 () = call.touched() => { Box::pin(self.elsewhere()).await; None }
-                () = self.runtime.reached() => {
-                    let limit = self.held.assignment.max_runtime.unwrap_or_default();
-                    Some(End::Stopped(Error::MaxRuntime(limit)))
-                }
+                () = self.runtime.reached() => Some(self.too_long()),
                 () = work.severed() => {
                     Some(End::Stopped(Error::OutcomeUnknown("the proxy shut down while it ran".into())))
                 }
@@ -94,12 +99,15 @@ impl Deferred {
         }
     }
 
+    fn too_long(&self) -> End {
+        End::Stopped(Error::MaxRuntime(self.held.assignment.max_runtime.unwrap_or_default()))
+    }
+
     async fn came(&mut self, came: Came) -> Option<End> {
         match came {
             Came::Head => {
                 if self.held.upcall.status().is_success() {
-                    let headers = self.held.upcall.headers();
-                    self.held.assignment.leg.accepted(&headers);
+                    self.held.upcall.with_headers(|headers| self.held.assignment.leg.accepted(headers));
                 }
                 None
             }

@@ -73,7 +73,7 @@ impl Held {
             threshold: Timer::after(received, wait),
             runtime: Timer::after(received, assignment.max_runtime),
             active: Some(Active::new(&worker.active)),
-            counted: Some(worker.metrics.held()),
+            counted: assignment.ticket.call().is_call.then(|| worker.metrics.held()),
             patience: Timer::Never,
             worker,
             assignment,
@@ -126,12 +126,27 @@ impl Held {
     async fn wait(&mut self) -> End {
         let call = self.assignment.ticket.call().clone();
         let work = self.worker.work.clone();
+        let mut busy = false;
         loop {
             let alarm = self.alarm();
+            // An upstream that always has something to say must not keep deadlines and cancellations waiting.
+            if busy && call.is_cancelled() {
+                return End::Withdrawn;
+            }
+            if busy && alarm.is_due() {
+                busy = false;
+                match self.ring().await {
+                    Some(end) => return end,
+                    None => continue,
+                }
+            }
             let step = tokio::select! {
                 biased;
                 came = self.upcall.next() => match came {
-                    Ok(came) => self.came(came).await,
+                    Ok(came) => {
+                        busy = came.says_something();
+                        self.came(came).await
+                    }
                     Err(error) => self.broke(error),
                 },
                 () = call.touched() => {
@@ -154,10 +169,9 @@ impl Held {
     }
 
     async fn ring(&mut self) -> Option<End> {
-        let is_due = |timer: Timer| timer.due().is_some_and(|at| at <= Instant::now());
-        if is_due(self.runtime) {
+        if self.runtime.is_due() {
             Some(End::Stopped(Error::MaxRuntime(self.assignment.max_runtime.unwrap_or_default())))
-        } else if is_due(self.threshold) {
+        } else if self.threshold.is_due() {
             self.defer().await
         } else {
             self.decline_questions();
@@ -175,7 +189,8 @@ impl Held {
                 passes.then(|| self.stream_through())
             }
             Came::Part(Arrived::Body(body)) => {
-                let (status, kind, mut headers) = (self.upcall.status(), self.upcall.kind(), self.upcall.headers());
+                let (status, kind) = (self.upcall.status(), self.upcall.kind());
+                let mut headers = self.upcall.take_headers();
                 headers::to_client(&mut headers);
                 let id = &self.assignment.ticket.call().client_id;
                 let (answer, side) = whole(status, headers, (kind, body), id, self.in_session());
@@ -185,22 +200,22 @@ impl Held {
     }
 
     async fn head(&mut self) -> Option<End> {
-        let (status, mut headers) = (self.upcall.status(), self.upcall.headers());
         self.again = None;
         if let Some(head) = self.assignment.head.take() {
-            let _ = head.send(headers.clone());
+            let _ = head.send(self.upcall.headers());
         }
-        if !status.is_success() {
+        if !self.upcall.status().is_success() {
             // Whatever the upstream says instead of accepting it is the answer.
             self.threshold = Timer::Never;
             return None;
         }
-        self.assignment.leg.accepted(&headers);
+        self.upcall.with_headers(|headers| self.assignment.leg.accepted(headers));
         let at_once = self.assignment.deferral.as_ref().is_some_and(|d| matches!(d.plan, Plan::AtOnce { .. }));
         if at_once {
             self.threshold = Timer::At(Instant::now());
         }
         if self.upcall.kind() == Kind::Events && !self.client_left {
+            let mut headers = self.upcall.headers();
             headers::to_client(&mut headers);
             let _ = self.steps.send(Step::open(headers)).await;
         }
@@ -231,6 +246,9 @@ impl Held {
     }
 
     fn client_gave_up(&self) {
+        if !self.assignment.ticket.call().is_call {
+            return;
+        }
         let waited = self.assignment.received.elapsed();
         self.worker.patience.gave_up(self.assignment.listener.habit.clone(), waited);
     }

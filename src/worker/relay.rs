@@ -61,7 +61,7 @@ impl Held {
     async fn question(&mut self, event: Event, message: &Envelope) -> Option<End> {
         let id = message.id()?;
         if self.client_left || !self.assignment.listener.takes_events {
-            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, message.method())));
+            self.refuse(id, message.method());
             return None;
         }
         if message.method() != method::PING {

@@ -28,6 +28,11 @@ impl Timer {
         }
     }
 
+    /// Whether the deadline is reached.
+    pub(super) fn is_due(&self) -> bool {
+        self.due().is_some_and(|at| at <= Instant::now())
+    }
+
     /// Resolves when the deadline is reached. Cancel safe.
     pub(super) async fn reached(&self) {
         match self.due() {

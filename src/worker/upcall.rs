@@ -28,6 +28,13 @@ pub(super) enum Came {
     Part(Arrived),
 }
 
+impl Came {
+    /// Whether this is an event with something in it, after which more may follow at once.
+    pub(super) fn says_something(&self) -> bool {
+        matches!(self, Self::Part(Arrived::Event(event)) if event.data.as_ref().is_some_and(|data| !data.is_empty()))
+    }
+}
+
 impl Upcall {
     /// Begins to send `request`.
     pub(super) fn start(leg: &Leg, request: Outbound, limits: Limits) -> Self {
@@ -68,6 +75,18 @@ impl Upcall {
     /// The headers of the answer; none before they came.
     pub(super) fn headers(&self) -> HeaderMap {
         self.exchange().map(|exchange| exchange.headers().clone()).unwrap_or_default()
+    }
+
+    /// The same, where nothing else of the answer is to come.
+    pub(super) fn take_headers(&mut self) -> HeaderMap {
+        self.take().map(Exchange::into_headers).unwrap_or_default()
+    }
+
+    /// Looks at the headers of the answer, once they came.
+    pub(super) fn with_headers(&self, look: impl FnOnce(&HeaderMap)) {
+        if let Some(exchange) = self.exchange() {
+            look(exchange.headers());
+        }
     }
 
     fn exchange(&self) -> Option<&Exchange> {

@@ -112,3 +112,23 @@ async fn requests_that_nobody_waits_for_do_not_hold_up_the_end() {
     gate.drain();
     gate.finished().await;
 }
+
+#[tokio::test]
+async fn an_upstream_that_never_stops_talking_outruns_no_deadline() {
+    let babble = script::script(|mut call| async move {
+        call.open();
+        for n in 0..2_000_000_u32 {
+            call.notify("notifications/message", &json!({"level": "info", "data": n}));
+            if n % 64 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        call.say("at last");
+    });
+    let upstream = Upstream::builder().tool("babble", babble).start().await;
+    let gate = Gate::start(&upstream, "[tasks]\nthreshold = \"60ms\"\nmax_runtime = \"300ms\"").await;
+    let client = gate.client().extension().open().await;
+    let task = client.call("babble", json!({})).await.task();
+    let end = client.task_end(&task).await;
+    assert_eq!((end.state().as_str(), &end.result()["error"]["data"]["reason"]), ("failed", &json!("max_runtime")));
+}
