@@ -44,9 +44,12 @@ start_taskgate() {
     --threshold 1s --store memory
 }
 
+# What is measured is what releases and the image are built with; cargo builds it only if something has changed.
 need_taskgate() {
-  TASKGATE_BIN=${TASKGATE_BIN:-$ROOT/target/release/taskgate}
-  [ -x "$TASKGATE_BIN" ] || (cd "$ROOT" && cargo build --release --bin taskgate)
+  if [ -z "${TASKGATE_BIN:-}" ]; then
+    (cd "$ROOT" && cargo build --locked --profile dist --bin taskgate)
+    TASKGATE_BIN=$ROOT/target/dist/taskgate
+  fi
   [ -x "$TASKGATE_BIN" ] || die "no binary at $TASKGATE_BIN: build one, or set TASKGATE_BIN"
 }
 

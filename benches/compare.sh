@@ -5,7 +5,7 @@
 #   benches/compare.sh --quick    1 round of 1 s: does it run at all
 #   benches/compare.sh --judge    fails below 0.7 of nginx's throughput or above 1.5 of its CPU per call
 #
-# ROUNDS, SECONDS_EACH and TASKGATE_BIN may be set. Needs nginx with its Lua module, wrk, curl and python3.
+# ROUNDS, SECONDS_EACH and TASKGATE_BIN (default: the dist profile, built if need be) may be set. Needs nginx with its Lua module, wrk, curl and python3.
 #
 # The upstream is nginx with one worker and a fixed 1 KiB answer under the caller's id; the load is wrk with 64
 # connections that POST 1 KiB tools/calls. nginx as the proxy is tuned as its users would: two workers, upstream
