@@ -76,11 +76,6 @@ impl Sessions {
         session
     }
 
-    /// Forgets a session.
-    pub fn forget(&self, id: &str) {
-        self.by_id.remove(id);
-    }
-
     /// How many are known.
     #[must_use]
     pub fn len(&self) -> usize {

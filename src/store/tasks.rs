@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dashmap::DashMap;
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -36,16 +35,10 @@ struct Inner {
 }
 
 /// What this process knows of a task beyond its record.
+#[derive(Default)]
 struct Live {
-    changed: watch::Sender<()>,
     ended: CancellationToken,
     reads: AtomicU32,
-}
-
-impl Default for Live {
-    fn default() -> Self {
-        Self { changed: watch::Sender::new(()), ended: CancellationToken::new(), reads: AtomicU32::new(0) }
-    }
 }
 
 /// Why an event was not applied.
@@ -146,12 +139,9 @@ impl Tasks {
             let ran_ms = after.updated.since(after.created).as_millis();
             self.inner.metrics.finished(after.status.word());
             info!(task = after.id.short(), tool = &*after.tool, outcome = after.status.word(), ran_ms, "task ended");
-        }
-        if let Some(live) = self.inner.live.get(&after.id) {
-            if ended {
+            if let Some(live) = self.inner.live.get(&after.id) {
                 live.ended.cancel();
             }
-            live.changed.send_replace(());
         }
     }
 
@@ -173,12 +163,6 @@ impl Tasks {
     #[must_use]
     pub fn ended(&self, id: TaskId) -> CancellationToken {
         self.inner.live.entry(id).or_default().ended.clone()
-    }
-
-    /// Sees every change of the task.
-    #[must_use]
-    pub fn changes(&self, id: TaskId) -> watch::Receiver<()> {
-        self.inner.live.entry(id).or_default().changed.subscribe()
     }
 
     /// Counts a read of an unfinished task; returns how many there were before.
