@@ -21,6 +21,8 @@ use crate::worker::{Limits, Worker};
 
 /// How long what was cut off may take to say so.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How often the gauge of sessions is brought up to date.
+const COUNT_EVERY: Duration = Duration::from_secs(2);
 /// How often a draining process looks whether it may leave.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -203,7 +205,7 @@ fn count_sessions(work: &Work, gateway: Gateway, metrics: Metrics) {
     sweep(work, async move {
         loop {
             metrics.sessions(gateway.sessions());
-            tokio::time::sleep(Duration::from_secs(2)).await;
+            tokio::time::sleep(COUNT_EVERY).await;
         }
     });
 }

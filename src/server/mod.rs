@@ -99,8 +99,8 @@ pub trait Handler: Clone + Send + Sync + 'static {
     /// The future, and later the receiver in [`Outgoing::Later`], are dropped when the client leaves: work that must
     /// go on belongs in a task of its own. No keepalive is sent before this future is done, so it should return
     /// [`Outgoing::Later`] rather than wait itself. On a stream that is already open, a [`crate::call::Body::Pass`]
-    /// answer becomes one event, so it has to be JSON: errors that are not JSON must come as
-    /// [`crate::call::Body::Message`], since only the handler knows the caller's id.
+    /// answer becomes one event if it is JSON of a success and is left out otherwise: what is not JSON comes as
+    /// [`crate::call::Body::Foreign`], with the message that takes its place, since only the handler knows the id.
     fn handle(&self, inbound: Inbound) -> impl Future<Output = Handled> + Send;
 }
 

@@ -1,5 +1,7 @@
 //! What a held call's upstream says before its answer: relayed, kept back, or answered here.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use tokio::time::Instant;
 
@@ -14,7 +16,7 @@ use super::timer::Timer;
 use super::{cancel, questions};
 
 /// How long a client may take to answer a question.
-const INPUT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(300);
+const INPUT_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Held {
     pub(super) async fn event(&mut self, mut event: Event) -> Option<End> {

@@ -191,3 +191,15 @@ async fn b95_an_idle_process_leaves_at_once_and_work_is_cut_when_time_is_over() 
     assert!(read.text().contains("outcome unknown"), "{}", read.raw);
     assert_eq!(gate.ended().await, 0);
 }
+
+#[tokio::test]
+async fn a_hangup_is_told_and_ends_nothing() {
+    let (upstream, _latch) = busy().await;
+    let mut gate = Process::start(&upstream, DRAIN).await;
+    let client = gate.client().open().await;
+    gate.signal("HUP");
+    eventually("it is told", || gate.log().iter().any(|line| line.contains("SIGHUP"))).await;
+    assert_eq!(client.call("fast", json!({})).await.text(), "x");
+    gate.signal("TERM");
+    assert_eq!(gate.ended().await, 0);
+}
