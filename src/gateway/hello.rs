@@ -128,6 +128,7 @@ impl Gateway {
                         return;
                     }
                     Some(Step::Open(headers)) => opened = Some(headers),
+                    Some(Step::Hold) => drop(to.send(Step::Hold).await),
                     // A priming event: there is nothing to resume here.
                     Some(Step::Event(event)) if event.data.as_ref().is_none_or(Bytes::is_empty) => {}
                     Some(Step::Event(event)) => {

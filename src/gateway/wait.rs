@@ -2,7 +2,6 @@
 //!
 //! The stream is registered with the task meanwhile, so that its questions and its progress can be put on it.
 
-use http::HeaderMap;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -44,8 +43,8 @@ impl Gateway {
         let reply = caller.reply(Outgoing::Later(receiver));
         let (gateway, id) = (self.clone(), id.clone());
         drop(self.inner.worker.work.spawn(async move {
-            // Headers at once: the wait may be longer than a client, or a proxy, gives an answer to begin.
-            let _ = steps.send(Step::open(HeaderMap::new())).await;
+            // The wait may be longer than a client, or a proxy, gives an answer to begin.
+            let _ = steps.send(Step::Hold).await;
             if let Waited::Task(task) = gateway.wait(&caller, task, None, (Marking::Related, &steps)).await {
                 let answer = gateway.result_of(&caller, &task, &id).await;
                 let _ = steps.send(Step::done(answer)).await;

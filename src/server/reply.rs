@@ -73,12 +73,15 @@ async fn later(mut steps: mpsc::Receiver<Step>, terms: &Terms) -> Response<Reply
             Some(Step::Open(headers)) if terms.streams() => {
                 return stream(*headers, Events::new(steps, None, terms.keepalive));
             }
+            Some(Step::Hold) if terms.streams() => {
+                return stream(opened, Events::new(steps, Some(sse::COMMENT), terms.keepalive));
+            }
             Some(Step::Event(event)) if terms.streams() => {
                 return stream(opened, Events::new(steps, sse::event(&event), terms.keepalive));
             }
             // A client that reads only JSON waits for the answer.
             Some(Step::Open(headers)) => opened = *headers,
-            Some(Step::Event(_)) => {}
+            Some(Step::Hold | Step::Event(_)) => {}
         }
     }
 }

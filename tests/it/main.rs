@@ -5,8 +5,12 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // tests may fail, and have no work to drain
 #![allow(unreachable_pub)] // `pub` says what the support offers to the stories
 
+mod across;
+mod answers;
 mod binary;
 mod cancel;
+mod core;
+mod core_reads;
 mod drain;
 mod ext;
 mod fidelity;
@@ -15,10 +19,14 @@ mod ids;
 mod intruders;
 mod jobs;
 mod limits;
+mod matrix;
 mod memory;
 mod ownership;
 mod pitfalls;
+mod polls;
 mod progress;
+mod questions;
+mod races;
 mod retries;
 mod rmcp;
 mod sessions;
