@@ -3,8 +3,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::HeaderMap;
-use http::header::ACCEPT;
 use tokio::time::Instant;
 
 use crate::call::{Error, Outgoing};
@@ -48,7 +46,6 @@ impl Caller {
         });
         let by_session = session.as_ref().and_then(|session| session.hello()).is_some_and(|h| h.client.declares_tasks);
         let declared = Declared { by_session, by_request: meta.declares_tasks };
-        let takes_events = takes_events(&request.headers);
         let leg = Leg::new(upstream, session, &request.headers, request.query.as_deref());
         let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));
         let session = leg.session.as_ref().map(|session| session.fingerprint);
@@ -58,7 +55,7 @@ impl Caller {
             dialect: select(declared, gateway.options.handshake_extension),
             received: request.received,
             method: word(message),
-            takes_events,
+            takes_events: request.takes_events,
             peer: request.peer,
             leg,
         }
@@ -155,14 +152,4 @@ impl Inner {
         }
         Some(names.fallback()).filter(is_free)
     }
-}
-
-/// Whether a client reads event streams; one that does not say reads everything.
-fn takes_events(headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(ACCEPT).iter().peekable();
-    values.peek().is_none()
-        || values.any(|value| {
-            let text = value.to_str().unwrap_or_default().to_ascii_lowercase();
-            ["text/event-stream", "text/*", "*/*"].iter().any(|kind| text.contains(kind))
-        })
 }
