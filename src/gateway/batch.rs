@@ -156,13 +156,13 @@ impl Gathering {
             Heard::Answered(_, answer) if self.streams => self.say(answer).await,
             Heard::Answered(at, answer) => drop(self.answers.insert(at, answer)),
             Heard::Passed(answer) => self.passed.push(answer),
-            Heard::Open(headers) => drop(self.opened.get_or_insert(headers)),
+            Heard::Open(headers) if self.opened.is_none() => self.opened = Some(headers),
             // An empty one primes a stream that can be resumed: this one is made of several and cannot.
             Heard::Event(event) if self.stream_at.is_some() && event.data.as_ref().is_some_and(|d| !d.is_empty()) => {
                 self.stream().await;
                 self.relay(Event { id: None, retry: None, ..*event }).await;
             }
-            Heard::Event(_) | Heard::Silent => {}
+            Heard::Open(_) | Heard::Event(_) | Heard::Silent => {}
         }
     }
 
