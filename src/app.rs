@@ -230,6 +230,7 @@ impl Handler for Front {
             peer: inbound.peer,
             body: inbound.body,
             received: inbound.received,
+            takes_events: inbound.takes_events,
         };
         let reply = match self.0.handle(request) {
             Handling::Ready(reply) => reply,

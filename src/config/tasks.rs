@@ -121,7 +121,7 @@ fn check_terms(section: &Section<'_>, terms: &Terms, threshold: Flag<'_>) {
     }
 }
 
-pub(super) fn gateway(jobs: Section<'_>, dialect: Section<'_>, tasks: &Tasks) -> gateway::Options {
+pub(super) fn gateway(jobs: Section<'_>, dialect: Section<'_>, tasks: &Tasks, keepalive: Duration) -> gateway::Options {
     let handshake_extension = dialect.read_or("handshake_extension", true, value::boolean);
     dialect.done();
     gateway::Options {
@@ -131,6 +131,7 @@ pub(super) fn gateway(jobs: Section<'_>, dialect: Section<'_>, tasks: &Tasks) ->
         handshake_extension,
         owner: tasks.owner,
         on_session_end: tasks.on_session_end,
+        keepalive,
         harvest_progress: tasks.harvest_progress,
     }
 }

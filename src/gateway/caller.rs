@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use http::header::ACCEPT;
 use tokio::time::Instant;
 
 use crate::call::{Error, Outgoing};
@@ -67,7 +66,6 @@ impl Caller {
         let asks_for_task = message.method() == method::TOOLS_CALL && params.task().is_some();
         // What the upstream announces as its own is not ours to give.
         let extension = extension && own_tasks == OwnTasks::None;
-        let takes_events = takes_events(&request.headers);
         let leg = Leg::new(upstream, session, &request.headers, request.query.as_deref());
         let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));
         let session = leg.session.as_ref().map(|session| session.fingerprint);
@@ -80,7 +78,7 @@ impl Caller {
             abilities,
             received: request.received,
             method: word(message),
-            takes_events,
+            takes_events: request.takes_events,
             peer: request.peer,
             leg,
         }
@@ -203,14 +201,4 @@ impl Inner {
 fn stated_version(headers: &HeaderMap) -> Version {
     let stated = headers.get(header::PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
     stated.map_or(Version::V2025_03_26, Version::negotiated)
-}
-
-/// Whether a client reads event streams; one that does not say reads everything.
-fn takes_events(headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(ACCEPT).iter().peekable();
-    values.peek().is_none()
-        || values.any(|value| {
-            let text = value.to_str().unwrap_or_default().to_ascii_lowercase();
-            ["text/event-stream", "text/*", "*/*"].iter().any(|kind| text.contains(kind))
-        })
 }

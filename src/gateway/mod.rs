@@ -2,6 +2,7 @@
 
 mod access;
 mod ask;
+mod batch;
 mod call_tool;
 mod caller;
 mod catalog;
@@ -54,6 +55,8 @@ pub struct Request {
     pub body: Bytes,
     /// When the last byte of the body had come.
     pub received: Instant,
+    /// Whether its client reads event streams.
+    pub takes_events: bool,
 }
 
 /// What is answered.
@@ -160,7 +163,7 @@ impl Gateway {
         let body = std::mem::take(&mut request.body);
         let (message, params) = match Message::<Params<'_>>::read(&body) {
             Ok(Message::Single(message, params)) => (message, params.unwrap_or_default()),
-            Ok(Message::Batch) => return self.batch(&route, &request, body.clone()).into(),
+            Ok(Message::Batch) => return self.batch(&route, &request, &body),
             Err(error) => {
                 self.tally_of("other", request.received).done(Side::Client);
                 let object = ErrorObject::new(error.code(), error.to_string());
@@ -174,11 +177,16 @@ impl Gateway {
             return self.sealed(&route, request, &message).into();
         }
         let caller = Caller::new(&self.inner, route, known, &request, (&message, &params));
+        self.answer(caller, message, &params)
+    }
+
+    /// Any message of the handshake era.
+    fn answer(&self, caller: Caller, message: Envelope, params: &Params<'_>) -> Handling {
         if caller.leg.session.as_ref().is_some_and(|session| session.is_ended()) {
             return caller.reply(self.refuse(&caller, &message, &Error::SessionEnded)).into();
         }
         match (message.kind(), message.id().cloned()) {
-            (Kind::Request, Some(id)) => self.request(caller, message, &params, &id),
+            (Kind::Request, Some(id)) => self.request(caller, message, params, &id),
             (Kind::Notification, _) if message.method() == method::CANCELLED => {
                 self.later(|gateway| async move { gateway.withdrawn(caller, &message).await })
             }
