@@ -135,7 +135,6 @@ impl Gateway {
             && params.name().is_some_and(|tool| caller.catalog().is_some_and(|catalog| catalog.is_repeatable(&tool)));
         assignment.max_runtime = Some(terms.max_runtime);
         assignment.max_result = terms.max_result;
-        assignment.keeps_event_ids = deferral.is_some();
         assignment.repeatable = repeatable;
         assignment.own_token = own_token;
         assignment.deferral = deferral;

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use http::header::ACCEPT;
 use tokio::time::Instant;
 
-use crate::call::{Error, Outgoing};
+use crate::call::{Error, Outgoing, Priming};
 use crate::dialect::{Declared, Dialect, JobNames, select};
 use crate::jsonrpc::Envelope;
 use crate::mcp::{Meta, Version, header, method};
@@ -133,6 +133,23 @@ impl Caller {
                     .into(),
             )),
         }
+    }
+
+    /// Whether it understands an event that only tells an id: by what it negotiated, else by what it says.
+    pub(super) fn priming(&self) -> Priming {
+        let version = match self.session().and_then(|session| session.hello()) {
+            Some(hello) => hello.server.version,
+            None => {
+                let stated = self.leg.header(header::PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
+                stated.map_or(Version::V2025_03_26, Version::negotiated)
+            }
+        };
+        if version >= Version::V2025_11_25 { Priming::Sent } else { Priming::Omitted }
+    }
+
+    /// Whether it reads event streams.
+    pub(super) fn takes_events(&self) -> bool {
+        self.takes_events
     }
 
     pub(super) fn reply(&self, outgoing: impl Into<Outgoing>) -> Reply {

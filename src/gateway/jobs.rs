@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use http::StatusCode;
 use tokio::time::Instant;
 
-use crate::call::{Answer, Error, Outgoing, Side, Step};
+use crate::call::{Answer, Error, Outgoing, Outlet, Side, outlet};
 use crate::dialect::{JobNames, error_object, job};
 use crate::jsonrpc::{Id, Rope, entries, rope_response};
 use crate::mcp::Params;
@@ -113,7 +113,7 @@ impl Gateway {
             let text = self.job_text(&task, &call.names).await;
             return self.says(&caller, id, text);
         }
-        let (steps, receiver) = mpsc::channel(1);
+        let (steps, receiver) = outlet(1, self.log(&caller));
         let reply = caller.reply(Outgoing::Later(receiver));
         let (gateway, id) = (self.clone(), id.clone());
         drop(
@@ -130,9 +130,17 @@ impl Gateway {
         caller: Caller,
         task: Task,
         (names, id, until): (JobNames, Id, Instant),
-        steps: mpsc::Sender<Step>,
+        steps: Outlet,
     ) {
         let worker = &self.inner.worker;
+        let left = async {
+            steps.closed().await;
+            worker.patience.gave_up(caller.habit(), caller.received.elapsed());
+            if steps.is_resumable() {
+                // It can come back for the answer.
+                std::future::pending::<()>().await;
+            }
+        };
         let task = tokio::select! {
             waited = worker.tasks.wait(task.id, until) => waited.ok().flatten().unwrap_or(task),
             // Whoever runs it writes its end down now.
@@ -140,15 +148,15 @@ impl Gateway {
                 let last = worker.tasks.wait(task.id, Instant::now() + LAST_LOOK).await;
                 last.ok().flatten().unwrap_or(task)
             }
-            () = steps.closed() => {
-                worker.patience.gave_up(caller.habit(), caller.received.elapsed());
-                return self.tally(&caller).done(Side::Client);
-            }
+            () = left => return self.tally(&caller).done(Side::Client),
         };
         let text = self.job_text(&task, &names).await;
         self.tally(&caller).done(Side::None);
-        let answer = Answer::rope(rope_response(&id, text));
-        let _ = steps.send(Step::done(answer)).await;
+        let message = rope_response(&id, text);
+        // What is kept has to be in one piece.
+        let answer =
+            if steps.is_resumable() { Answer::message(StatusCode::OK, message.join()) } else { Answer::rope(message) };
+        steps.done(answer).await;
     }
 
     /// How long this read waits: as long as it was asked to, else longer from read to read.

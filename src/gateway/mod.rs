@@ -11,6 +11,7 @@ mod hello;
 mod jobs;
 mod listen;
 mod options;
+mod resume;
 mod tasks;
 
 use std::net::IpAddr;
@@ -22,7 +23,7 @@ use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use tokio::time::Instant;
 
-use crate::call::{Answer, Error, Outgoing, Side};
+use crate::call::{Answer, Error, Outgoing, Side, Streams};
 use crate::jsonrpc::{Envelope, ErrorObject, Id, Kind, Message, Rope, error_response, rope_response};
 use crate::mcp::{Era, Params, header, method};
 use crate::policy::Rules;
@@ -112,6 +113,7 @@ struct Inner {
     options: Options,
     worker: Worker,
     fingerprints: Fingerprints,
+    streams: Streams,
 }
 
 const WELL_KNOWN: &str = "/.well-known/oauth-";
@@ -121,7 +123,7 @@ impl Gateway {
     #[must_use]
     pub fn new(routes: Vec<Route>, options: Options, worker: Worker, fingerprints: Fingerprints) -> Self {
         let routes = routes.into_iter().map(Arc::new).collect();
-        Self { inner: Arc::new(Inner { routes, options, worker, fingerprints }) }
+        Self { inner: Arc::new(Inner { routes, options, worker, fingerprints, streams: Streams::default() }) }
     }
 
     /// Whether there is anything at `path`.
@@ -136,6 +138,11 @@ impl Gateway {
         self.inner.routes.iter().map(|route| route.upstream.sessions.len()).sum()
     }
 
+    /// Forgets event streams that ended long ago: nobody comes back for them.
+    pub fn forget_streams(&self) {
+        self.inner.streams.forget_old();
+    }
+
     /// Answers one request.
     pub fn handle(&self, request: Request) -> Handling {
         if request.path.starts_with(WELL_KNOWN) && self.route(&request.path).is_none() {
@@ -146,7 +153,7 @@ impl Gateway {
         };
         match request.method {
             Method::POST => self.post(route, request),
-            Method::GET => self.listen(&route, &request).into(),
+            Method::GET => self.get(route, request),
             _ => self.later(|gateway| async move { gateway.end(route, request).await }),
         }
     }

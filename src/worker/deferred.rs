@@ -89,6 +89,7 @@ impl Deferred {
                 },
                 () = call.touched() => { Box::pin(self.elsewhere()).await; None }
                 () = self.runtime.reached() => Some(self.too_long()),
+                () = self.held.patience.reached() => { self.held.decline_questions(); None }
                 () = work.severed() => {
                     Some(End::Stopped(Error::OutcomeUnknown("the proxy shut down while it ran".into())))
                 }

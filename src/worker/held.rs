@@ -5,11 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::call::{Answer, Body, Error, Side, Step};
+use crate::call::{Answer, Body, Error, Outlet, Side};
 use crate::dialect::{Dialect, ext, job};
 use crate::jsonrpc::result_response;
 use crate::policy::Plan;
@@ -24,8 +23,9 @@ use super::timer::Timer;
 use super::upcall::{Came, Upcall};
 use super::{Active, Assignment, INLINE, Worker, cancel_upstream};
 
-/// How long a request that is no call goes on without its client.
+/// How long a request that is no call goes on without its client, and with one that may come back.
 const ABANDONED: Duration = Duration::from_secs(60);
+const AWAITED: Duration = Duration::from_secs(300);
 
 /// A call in flight whose client waits.
 pub(super) struct Held {
@@ -34,7 +34,7 @@ pub(super) struct Held {
     pub(super) upcall: Upcall,
     pub(super) runtime: Timer,
     pub(super) note: Option<Note>,
-    pub(super) steps: mpsc::Sender<Step>,
+    pub(super) steps: Outlet,
     pub(super) threshold: Timer,
     pub(super) client_left: bool,
     again: Option<Outbound>,
@@ -59,7 +59,7 @@ pub(super) enum End {
 }
 
 impl Held {
-    pub(super) fn new(worker: Worker, mut assignment: Assignment, steps: mpsc::Sender<Step>) -> Box<Self> {
+    pub(super) fn new(worker: Worker, mut assignment: Assignment, steps: Outlet) -> Box<Self> {
         let wait = assignment.deferral.as_ref().and_then(|deferral| match deferral.plan {
             Plan::Race { threshold } => Some(threshold),
             Plan::AtOnce { within } => Some(within),
@@ -185,7 +185,10 @@ impl Held {
             Came::Part(Arrived::Event(event)) => self.event(event).await,
             Came::Part(Arrived::Large) => {
                 let rewritten = self.assignment.ticket.call().client_id != self.assignment.ticket.call().upstream_id;
-                let passes = self.upcall.status().is_success() && self.upcall.kind() == Kind::Json && !rewritten;
+                // Nobody could stream it: it is collected for who comes back.
+                let is_kept = self.client_left && self.steps.is_resumable();
+                let passes =
+                    !is_kept && self.upcall.status().is_success() && self.upcall.kind() == Kind::Json && !rewritten;
                 passes.then(|| self.stream_through())
             }
             Came::Part(Arrived::Body(body)) => {
@@ -217,7 +220,7 @@ impl Held {
         if self.upcall.kind() == Kind::Events && !self.client_left {
             let mut headers = self.upcall.headers();
             headers::to_client(&mut headers);
-            let _ = self.steps.send(Step::open(headers)).await;
+            self.steps.open(headers).await;
         }
         None
     }
@@ -238,11 +241,16 @@ impl Held {
         self.client_left = true;
         self.client_gave_up();
         if !self.assignment.ticket.call().is_call {
-            // Nobody will ever see this answer.
+            // Hardly anybody will ever see this answer.
             self.active = None;
-            self.runtime = Timer::after(Instant::now(), Some(ABANDONED));
+            let limit = if self.steps.is_resumable() { AWAITED } else { ABANDONED };
+            self.runtime = Timer::after(Instant::now(), Some(limit));
         }
-        self.decline_questions();
+        if self.steps.is_resumable() {
+            self.leave_questions();
+        } else {
+            self.decline_questions();
+        }
     }
 
     fn client_gave_up(&self) {
@@ -331,7 +339,7 @@ impl Held {
 
     /// The last step.
     async fn say(&mut self, answer: Answer) {
-        let _ = self.steps.send(Step::done(answer)).await;
+        self.steps.done(answer).await;
     }
 
     async fn finish(&mut self, answer: Answer) {
