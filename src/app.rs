@@ -206,6 +206,7 @@ fn count_sessions(work: &Work, gateway: Gateway, metrics: Metrics) {
     sweep(work, async move {
         loop {
             metrics.sessions(gateway.sessions());
+            gateway.forget_streams();
             tokio::time::sleep(COUNT_EVERY).await;
         }
     });

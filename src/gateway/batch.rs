@@ -100,7 +100,7 @@ impl Gateway {
         check(&messages, known.is_some())?;
         let start = |(at, (message, params)): (usize, (Envelope, Params<'_>))| {
             let told = (&message, &params);
-            let caller = Caller::new(&self.inner, route.clone(), known.cloned(), request, told);
+            let caller = Caller::new(&self.inner, route.clone(), known.cloned(), request, told).in_batch();
             let id = message.id().filter(|_| message.kind() == Kind::Request).cloned();
             Child { at, id, in_session: caller.in_session(), handling: self.answer(caller, message, &params) }
         };
@@ -125,7 +125,7 @@ impl Gateway {
         };
         drop(self.inner.worker.work.spawn(gathering.run(children, options.max_result)));
         let framing = if asks { Framing::Either } else { Framing::AsItComes };
-        Reply { outgoing: Outgoing::Later(steps), framing, method: "batch", dialect: "none" }
+        Reply { outgoing: Outgoing::Later(steps.into()), framing, method: "batch", dialect: "none" }
     }
 }
 
@@ -213,7 +213,7 @@ async fn follow(child: Child, tell: mpsc::Sender<Heard>, max_result: u64) {
         Outgoing::Later(mut steps) => loop {
             match steps.recv().await {
                 None => break None,
-                Some(Step::Done(answer)) => break Some(*answer),
+                Some(Step::Done(answer, _)) => break Some(*answer),
                 Some(Step::Open(headers)) => drop(tell.send(Heard::Open(headers)).await),
                 Some(Step::Event(event)) => drop(tell.send(Heard::Event(event)).await),
             }
@@ -367,7 +367,8 @@ mod tests {
     /// A message whose steps a test sends.
     fn child(at: usize) -> (mpsc::Sender<Step>, Child) {
         let (to, steps) = mpsc::channel(4);
-        let reply = Reply { outgoing: Outgoing::Later(steps), framing: Framing::Either, method: "x", dialect: "none" };
+        let reply =
+            Reply { outgoing: Outgoing::Later(steps.into()), framing: Framing::Either, method: "x", dialect: "none" };
         (to, Child { at, id: Some(id("1")), in_session: true, handling: reply.into() })
     }
 
@@ -385,7 +386,7 @@ mod tests {
             None => "end".into(),
             Some(Step::Open(headers)) => format!("open {}", headers.len()),
             Some(Step::Event(event)) => format!("event {:?} {:?}", event.id, event.data.unwrap()),
-            Some(Step::Done(answer)) => match answer.body {
+            Some(Step::Done(answer, _)) => match answer.body {
                 Body::Message(text) => format!("{} {}", answer.status.as_u16(), String::from_utf8_lossy(&text)),
                 other => format!("{} {other:?}", answer.status.as_u16()),
             },

@@ -166,7 +166,6 @@ impl Gateway {
         assignment.max_runtime = Some(terms.max_runtime);
         assignment.input_timeout = terms.input_timeout;
         assignment.max_result = terms.max_result;
-        assignment.keeps_event_ids = deferral.is_some();
         assignment.repeatable = repeatable;
         assignment.own_token = own_token;
         assignment.follows_tasks = has_tasks;

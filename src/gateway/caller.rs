@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use tokio::time::Instant;
 
-use crate::call::{Error, Outgoing};
+use crate::call::{Error, Outgoing, Priming};
 use crate::dialect::{Declared, Dialect, JobNames, Spelling, select};
 use crate::jsonrpc::Envelope;
 use crate::mcp::{Abilities, OwnTasks, Params, Version, header, method};
@@ -33,6 +33,7 @@ pub(super) struct Caller {
     pub(super) received: Instant,
     pub(super) method: &'static str,
     takes_events: bool,
+    is_alone: bool,
     peer: IpAddr,
 }
 
@@ -79,9 +80,20 @@ impl Caller {
             received: request.received,
             method: word(message),
             takes_events: request.takes_events,
+            is_alone: true,
             peer: request.peer,
             leg,
         }
+    }
+
+    /// One of several whose answers are merged: a stream of its own could not be taken up again.
+    pub(super) fn in_batch(self) -> Self {
+        Self { is_alone: false, ..self }
+    }
+
+    /// Whether its answer can become a stream of its own.
+    pub(super) fn may_stream(&self) -> bool {
+        self.takes_events && self.is_alone
     }
 
     pub(super) fn session(&self) -> Option<&Arc<Session>> {
@@ -173,6 +185,11 @@ impl Caller {
                     .into(),
             )),
         }
+    }
+
+    /// Whether it understands an event that only tells an id: by what it negotiated, else by what it says.
+    pub(super) fn priming(&self) -> Priming {
+        if self.speaks_core() { Priming::Sent } else { Priming::Omitted }
     }
 
     pub(super) fn reply(&self, outgoing: impl Into<Outgoing>) -> Reply {

@@ -57,8 +57,8 @@ impl Gateway {
             max_result: self.inner.options.max_result,
             head: None,
             repeatable: READS.contains(&caller.method),
-            keeps_event_ids: false,
             follows_tasks: false,
+            log: self.log(caller),
             own_token: None,
             listener: caller.listener(),
             deferral: None,
@@ -177,7 +177,7 @@ impl Gateway {
             let answer = answer.map_or_else(|error| unreachable(&error), passed);
             let _ = steps.send(Step::done(answer)).await;
         }));
-        Reply { outgoing: Outgoing::Later(receiver), framing: Framing::AsItComes, method: word, dialect: "none" }
+        Reply { outgoing: Outgoing::Later(receiver.into()), framing: Framing::AsItComes, method: word, dialect: "none" }
     }
 
     /// Whether a request belongs to the stateless era by its headers alone.

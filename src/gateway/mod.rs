@@ -12,6 +12,7 @@ mod hello;
 mod jobs;
 mod listen;
 mod options;
+mod resume;
 mod tasks;
 mod wait;
 
@@ -24,7 +25,7 @@ use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use tokio::time::Instant;
 
-use crate::call::{Answer, Error, Outgoing, Side};
+use crate::call::{Answer, Error, Outgoing, Side, Streams};
 use crate::jsonrpc::{Envelope, ErrorObject, Id, Kind, Message, Rope, error_response, rope_response};
 use crate::mcp::{Era, OwnTasks, Params, header, method};
 use crate::policy::Rules;
@@ -116,6 +117,7 @@ struct Inner {
     options: Options,
     worker: Worker,
     fingerprints: Fingerprints,
+    streams: Streams,
 }
 
 const WELL_KNOWN: &str = "/.well-known/oauth-";
@@ -125,7 +127,7 @@ impl Gateway {
     #[must_use]
     pub fn new(routes: Vec<Route>, options: Options, worker: Worker, fingerprints: Fingerprints) -> Self {
         let routes = routes.into_iter().map(Arc::new).collect();
-        Self { inner: Arc::new(Inner { routes, options, worker, fingerprints }) }
+        Self { inner: Arc::new(Inner { routes, options, worker, fingerprints, streams: Streams::default() }) }
     }
 
     /// Whether there is anything at `path`.
@@ -140,6 +142,11 @@ impl Gateway {
         self.inner.routes.iter().map(|route| route.upstream.sessions.len()).sum()
     }
 
+    /// Forgets event streams that ended long ago: nobody comes back for them.
+    pub fn forget_streams(&self) {
+        self.inner.streams.forget_old();
+    }
+
     /// Answers one request.
     pub fn handle(&self, request: Request) -> Handling {
         if request.path.starts_with(WELL_KNOWN) && self.route(&request.path).is_none() {
@@ -150,7 +157,7 @@ impl Gateway {
         };
         match request.method {
             Method::POST => self.post(route, request),
-            Method::GET => self.listen(&route, &request).into(),
+            Method::GET => self.get(route, request),
             _ => self.later(|gateway| async move { gateway.end(route, request).await }),
         }
     }

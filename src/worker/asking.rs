@@ -8,14 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::call::{Event as Relayed, Step};
+use crate::call::Event as Relayed;
 use crate::dialect::core;
 use crate::jsonrpc::{Envelope, Id, request};
 use crate::task::{Event, Question, QuestionKey, TaskId};
 
 use super::cancel::deliver;
 use super::deferred::Deferred;
-use super::port::Marking;
+use super::port::{Carrier, Marking};
 use super::questions::{refusal, unanswered};
 
 /// A question that nobody has answered yet.
@@ -119,22 +119,22 @@ impl Deferred {
         let carriers = self.port.carriers();
         let id = self.task.id;
         for asked in &mut self.asked {
-            let is_there = match asked.offered {
-                Offered::Nowhere => false,
-                Offered::Carrier(name) => carriers.iter().any(|(known, _)| *known == name),
+            let mut able: Vec<&(u64, Carrier)> =
+                carriers.iter().filter(|(_, carrier)| carrier.abilities.allow(&asked.question.method)).collect();
+            // A stream whose client may come back is better than none.
+            able.sort_by_key(|(_, carrier)| !carrier.outlet.is_read());
+            let best_is_read = able.first().is_some_and(|(_, carrier)| carrier.outlet.is_read());
+            let is_there = |(name, carrier): &&(u64, Carrier)| {
+                asked.offered == Offered::Carrier(*name) && (carrier.outlet.is_read() || !best_is_read)
             };
-            if is_there {
+            if able.iter().copied().any(|known| is_there(&known)) {
                 continue;
             }
-            let able = carriers.iter().filter(|(_, carrier)| carrier.abilities.allow(&asked.question.method));
             let taken = able.into_iter().find(|(_, carrier)| {
-                let event = relayed(&asked.question, (carrier.marking == Marking::Related).then_some(id));
-                carrier.steps.try_send(Step::event(event)).is_ok()
+                let task = (carrier.marking == Marking::Related).then_some(id);
+                carrier.outlet.offer(relayed(&asked.question, task))
             });
-            asked.offered = match taken {
-                Some((name, _)) => Offered::Carrier(*name),
-                None => Offered::Nowhere,
-            };
+            asked.offered = taken.map_or(Offered::Nowhere, |(name, _)| Offered::Carrier(*name));
         }
     }
 }

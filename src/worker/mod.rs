@@ -10,6 +10,7 @@ mod assignment;
 mod cancel;
 mod deferred;
 mod follow;
+mod handle;
 mod held;
 mod limits;
 mod options;
@@ -22,9 +23,7 @@ mod upcall;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::mpsc;
-
-use crate::call::Step;
+use crate::call::{Steps, outlet};
 use crate::session::Patience;
 use crate::shutdown::Work;
 use crate::store::Tasks;
@@ -84,8 +83,8 @@ impl Worker {
     /// Sends the request of `assignment` upstream and follows it to its end, whether or not anybody listens to the
     /// steps that are returned.
     #[must_use]
-    pub fn start(&self, assignment: Assignment) -> mpsc::Receiver<Step> {
-        let (steps, receiver) = mpsc::channel(STEPS);
+    pub fn start(&self, mut assignment: Assignment) -> Steps {
+        let (steps, receiver) = outlet(STEPS, assignment.log.take());
         let held = held::Held::new(self.clone(), assignment, steps);
         drop(self.work.spawn(held.run()));
         receiver

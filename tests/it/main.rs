@@ -20,6 +20,7 @@ mod memory;
 mod ownership;
 mod pitfalls;
 mod progress;
+mod resume;
 mod retries;
 mod rmcp;
 mod sessions;
