@@ -319,6 +319,7 @@ mod tests {
             max_runtime: second,
             without_tasks: crate::policy::WithoutTasks::Job,
             retry: crate::policy::Retry::Never,
+            coalesce: false,
             max_result: 1,
         })
     }

@@ -43,6 +43,7 @@ fn defaults() -> Terms {
         max_runtime: Duration::from_secs(3600),
         without_tasks: WithoutTasks::default(),
         retry: Retry::default(),
+        coalesce: false,
         max_result: 32 << 20,
     }
 }
@@ -92,9 +93,10 @@ pub(super) fn terms(section: &Section<'_>, base: &Terms, threshold: Flag<'_>) ->
         max_runtime: section.read_or("max_runtime", base.max_runtime, value::duration),
         without_tasks: section.read_or("without_tasks", base.without_tasks, value::choice(&without)),
         retry: section.read_or("retry", base.retry, value::choice(&retries)),
+        coalesce: section.read_or("coalesce", base.coalesce, value::boolean),
         max_result: section.read_or("max_result", base.max_result, value::size),
     };
-    section.not_yet(&["input_timeout", "coalesce"]);
+    section.not_yet(&["input_timeout"]);
     check_terms(section, &terms, threshold);
     terms
 }

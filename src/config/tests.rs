@@ -67,6 +67,7 @@ fn an_upstream_is_enough() {
     assert_eq!((terms.mode, terms.threshold, terms.ttl), (Mode::Auto, seconds(4), seconds(3600)));
     assert_eq!((terms.max_ttl, terms.poll_interval, terms.max_runtime), (seconds(86400), seconds(2), seconds(3600)));
     assert_eq!((terms.without_tasks, terms.retry, terms.max_result), (WithoutTasks::Job, Retry::Never, 32 << 20));
+    assert!(!terms.coalesce);
     assert_eq!(config.warnings.len(), 1);
     assert!(config.warnings[0].contains("tasks are lost"), "{:?}", config.warnings);
 }
@@ -97,6 +98,7 @@ kind = "memory"
 mode = "async"
 without_tasks = "refuse"
 retry = "idempotent"
+coalesce = true
 owner = "id"
 on_session_end = "cancel"
 harvest_progress = false
@@ -144,7 +146,7 @@ fn every_key_is_read() {
     assert_eq!(upstream.options.credential_header, "x-key");
     assert_eq!((upstream.options.connect_timeout, upstream.options.idle_timeout), (seconds(1), seconds(2)));
     assert_eq!(upstream.options.url, "https://host:1/x?key=1");
-    assert_eq!(upstream.rules.defaults().mode, Mode::Async);
+    assert_eq!((upstream.rules.defaults().mode, upstream.rules.defaults().coalesce), (Mode::Async, true));
 }
 
 #[test]
@@ -163,6 +165,7 @@ fn rules_are_laid_over_the_defaults() {
           [[upstream.rule]]
           tool = ["get_*", "mesh"]
           mode = "sync"
+          coalesce = true
           ttl = "1m"
         "#,
     );
@@ -171,6 +174,7 @@ fn rules_are_laid_over_the_defaults() {
     assert_eq!((modes(r#"{"n": 11}"#), modes(r#"{"n": 1}"#)), (Mode::Async, Mode::Sync));
     assert_eq!(upstream.rules.terms("mesh", Some(r#"{"n": 11}"#)).ttl, seconds(7200));
     assert_eq!(upstream.rules.terms("get_x", None).ttl, seconds(60));
+    assert!(upstream.rules.terms("get_x", None).coalesce && !upstream.rules.terms("other", None).coalesce);
     assert_eq!(upstream.options.headers["x-api-key"], "k1");
     assert!(upstream.options.headers["authorization"].is_sensitive());
 }

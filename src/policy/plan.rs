@@ -89,6 +89,7 @@ mod tests {
                 max_runtime: threshold,
                 without_tasks,
                 retry: Retry::Never,
+                coalesce: false,
                 max_result: 1,
             };
             for (ability, expected) in [(Tasks, with), (Jobs, without)] {

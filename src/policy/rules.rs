@@ -79,6 +79,7 @@ mod tests {
             max_runtime: Duration::from_secs(3600),
             without_tasks: WithoutTasks::Job,
             retry: Retry::Never,
+            coalesce: false,
             max_result: 1024,
         })
     }
