@@ -74,6 +74,7 @@ impl App {
             limits: Arc::new(Limits::new(config.worker)),
             patience: Arc::new(Patience::default()),
             metrics: metrics.clone(),
+            sharing: Arc::default(),
             active: Arc::default(),
         };
         let listener = Listener::bind(&config.server).map_err(|error| Error::Listen {

@@ -98,7 +98,6 @@ kind = "memory"
 mode = "async"
 without_tasks = "refuse"
 retry = "idempotent"
-coalesce = true
 owner = "id"
 on_session_end = "cancel"
 harvest_progress = false
@@ -146,7 +145,7 @@ fn every_key_is_read() {
     assert_eq!(upstream.options.credential_header, "x-key");
     assert_eq!((upstream.options.connect_timeout, upstream.options.idle_timeout), (seconds(1), seconds(2)));
     assert_eq!(upstream.options.url, "https://host:1/x?key=1");
-    assert_eq!((upstream.rules.defaults().mode, upstream.rules.defaults().coalesce), (Mode::Async, true));
+    assert_eq!(upstream.rules.defaults().mode, Mode::Async);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::jsonrpc::{Edit, Envelope, Id, members, offset_in, remove, splice};
 use crate::mcp::Params;
 use crate::policy::{Mode, Plan, Retry, Terms, plan};
 use crate::task::{Owner, OwnerMode};
-use crate::worker::{Assignment, Deferral};
+use crate::worker::{Alike, Assignment, Deferral};
 
 use super::caller::Caller;
 use super::catalog::ability;
@@ -138,6 +138,10 @@ impl Gateway {
         assignment.keeps_event_ids = deferral.is_some();
         assignment.repeatable = repeatable;
         assignment.own_token = own_token;
+        assignment.alike = deferral
+            .as_ref()
+            .filter(|_| terms.coalesce)
+            .and_then(|deferral| Alike::new(&caller.leg, caller.identity, &deferral.tool, params.arguments()));
         assignment.deferral = deferral;
         assignment
     }

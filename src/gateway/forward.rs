@@ -60,6 +60,7 @@ impl Gateway {
             own_token: None,
             listener: caller.listener(),
             deferral: None,
+            alike: None,
             tally: self.tally(caller),
         }
     }

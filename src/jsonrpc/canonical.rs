@@ -156,7 +156,20 @@ mod tests {
 
     #[test]
     fn other_values_have_other_texts() {
-        let texts = ["1", "1.0", "\"1\"", "[1]", "{\"1\":1}", "{\"1\":\"1\"}", "null", "{}", "[]", "\"\"", "[[1],2]", "[[1,2]]"];
+        let texts = [
+            "1",
+            "1.0",
+            "\"1\"",
+            "[1]",
+            "{\"1\":1}",
+            "{\"1\":\"1\"}",
+            "null",
+            "{}",
+            "[]",
+            "\"\"",
+            "[[1],2]",
+            "[[1,2]]",
+        ];
         for (at, one) in texts.iter().enumerate() {
             for other in &texts[at + 1..] {
                 assert_ne!(canonical(one), canonical(other), "{one} {other}");

@@ -329,7 +329,10 @@ mod tests {
         one.call().set_token("\"t\"".into());
         let exchange = one.share();
         drop(two.share());
-        assert_eq!((&exchange.call().upstream_id, calls.enter(&id("2"), true).call().upstream_id.raw()), (&id("1"), "2"));
+        assert_eq!(
+            (&exchange.call().upstream_id, calls.enter(&id("2"), true).call().upstream_id.raw()),
+            (&id("1"), "2")
+        );
         assert_ne!(calls.enter(&id("1"), true).call().upstream_id, id("1"), "the exchange has it");
         for ticket in [&one, &two] {
             let found = calls.named(&ticket.call().client_id);

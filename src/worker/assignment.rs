@@ -14,6 +14,8 @@ use crate::task::Owner;
 use crate::telemetry::metrics::{Metrics, Side};
 use crate::upstream::{Leg, Outbound};
 
+use super::Alike;
+
 /// One request with an id, on its way to its upstream.
 #[derive(Debug)]
 pub struct Assignment {
@@ -43,6 +45,8 @@ pub struct Assignment {
     pub listener: Listener,
     /// How it may be deferred; `None` if never.
     pub deferral: Option<Deferral>,
+    /// What it has in common with calls whose exchange it may share; `None` if it shares with none.
+    pub alike: Option<Alike>,
     /// For the counters.
     pub tally: Tally,
 }

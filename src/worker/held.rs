@@ -66,8 +66,8 @@ impl Held {
             Plan::Hold | Plan::Refuse => None,
         });
         let received = assignment.received;
-        let again = assignment.repeatable.then(|| assignment.request.clone());
-        let upcall = Upcall::start(&assignment.leg, assignment.request.clone(), limits(&assignment));
+        let limits = limits(&assignment);
+        let (upcall, again) = Upcall::begin(&worker, &mut assignment, limits);
         assignment.request.body = Bytes::new();
         Box::new(Self {
             threshold: Timer::after(received, wait),
@@ -344,6 +344,9 @@ impl Held {
     }
 
     pub(super) async fn cancel(&mut self, reason: &str) {
+        if self.upcall.leave(reason) {
+            return;
+        }
         let call = self.assignment.ticket.call();
         cancel_upstream(&self.worker.work, &self.assignment.leg, call, reason).await;
     }

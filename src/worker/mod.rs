@@ -13,6 +13,7 @@ mod limits;
 mod options;
 mod questions;
 mod relay;
+mod shared;
 mod timer;
 mod upcall;
 
@@ -33,6 +34,7 @@ pub use cancel::cancel_upstream;
 pub use limits::Limits;
 pub use options::Options;
 pub use questions::refusal;
+pub use shared::{Alike, Sharing};
 
 /// Bodies up to this many bytes are read to their end before it is decided who won the race.
 pub const INLINE: usize = 256 * 1024;
@@ -53,6 +55,8 @@ pub struct Worker {
     pub patience: Arc<Patience>,
     /// Counts.
     pub metrics: Metrics,
+    /// The exchanges that equal calls may join.
+    pub sharing: Arc<Sharing>,
     /// How many calls are in flight.
     pub active: Arc<AtomicUsize>,
 }

@@ -78,7 +78,9 @@ impl Held {
 
     /// Nobody will answer: the upstream is told so.
     pub(super) fn refuse(&self, id: &Id, method: &str) {
-        drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, method)));
+        if !self.upcall.passes_on(id) {
+            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, method)));
+        }
     }
 
     async fn relay(&mut self, event: Event) {

@@ -7,6 +7,7 @@
 
 mod binary;
 mod cancel;
+mod coalesce;
 mod drain;
 mod ext;
 mod fidelity;
