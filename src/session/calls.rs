@@ -46,7 +46,7 @@ pub enum Phase {
 pub struct InFlight {
     /// The id its client gave it.
     pub client_id: Id,
-    /// The id it has upstream.
+    /// The id it has upstream, or had until [`Ticket::share`] handed it over.
     pub upstream_id: Id,
     /// Whether it is a tool call: those outlive a session.
     pub is_call: bool,
@@ -213,15 +213,16 @@ impl Calls {
     /// asked it.
     pub fn answered(&self, question: &Id) -> bool {
         let key = question.key();
-        let asked = |call: &&Arc<InFlight>| {
+        let mut was_asked = false;
+        for call in lock(&self.places).all() {
             let mut state = lock(&call.state);
-            let Some(at) = state.questions.iter().position(|(open, _)| open.key() == key) else { return false };
-            state.questions.swap_remove(at);
-            drop(state);
-            call.wake.notify_one();
-            true
-        };
-        lock(&self.places).all().filter(asked).count() > 0
+            if let Some(at) = state.questions.iter().position(|(open, _)| open.key() == key) {
+                state.questions.swap_remove(at);
+                call.wake.notify_one();
+                was_asked = true;
+            }
+        }
+        was_asked
     }
 
     /// The phase of the call whose progress has this token, as JSON text; hands the message to it.

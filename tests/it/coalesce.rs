@@ -272,6 +272,30 @@ async fn b72_fast_calls_are_answered_inline() {
 }
 
 #[tokio::test]
+async fn b72_calls_deferred_at_once_are_shared_too() {
+    let latch = Latch::new();
+    let waits = latch.clone();
+    let accepted = script::script(move |mut call| {
+        let latch = waits.clone();
+        async move {
+            call.open();
+            latch.passed().await;
+            call.say("done");
+        }
+    });
+    let upstream = Upstream::builder().tool("slow", accepted).start().await;
+    let gate = Gate::start(&upstream, "[tasks]\ncoalesce = true\nmode = \"async\"").await;
+    let client = gate.client().open().await;
+    let (one, two) = twice(&client, "slow").await;
+    let late = client.call("slow", json!({"n": 1})).await;
+    latch.open();
+    for job in [one.job(), two.job(), late.job()] {
+        assert_eq!(client.job_end(&job).await.block(1), "done");
+    }
+    assert_eq!(upstream.calls("slow").len(), 1);
+}
+
+#[tokio::test]
 async fn b72_fifty_at_once_are_one() {
     let latch = Latch::new();
     let upstream = Upstream::builder().tool("echo", script::echo_held(&latch)).start().await;

@@ -7,8 +7,9 @@ use tokio::time::sleep;
 
 use super::{HELD, held, session_only, twice};
 use crate::support::client::Answer;
+use crate::support::upstream::Get;
 use crate::support::upstream::script::{self, Script};
-use crate::support::{Gate, Latch, Upstream, ms, soon};
+use crate::support::{Gate, Latch, Upstream, eventually, ms, soon};
 
 const PROGRESS: &str = "notifications/progress";
 
@@ -86,6 +87,34 @@ async fn b72_who_comes_late_has_a_clock_and_a_status_of_its_own() {
         assert_eq!(client.job_end(&job).await.block(1), "done");
     }
     assert_eq!(upstream.calls("chatty").len(), 1);
+}
+
+#[tokio::test]
+async fn b72_progress_on_the_sessions_own_stream_is_everybodys() {
+    let latch = Latch::new();
+    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).get(Get::Stream).start().await;
+    let gate = Gate::start(&upstream, HELD).await;
+    let client = gate.client().open().await;
+    let mut listening = client.listen().await.events();
+    eventually("the stream is open", || upstream.listeners() == 1).await;
+    let with = |token: Value| client.call_with("slow", json!({"_meta": {"progressToken": token}}));
+    let pushing = async {
+        held(&gate, 2).await;
+        eventually("it is upstream", || upstream.calls("slow").len() == 1).await;
+        let token = &upstream.calls("slow")[0].json["params"]["_meta"]["progressToken"];
+        upstream
+            .push(&json!({"jsonrpc": "2.0", "method": PROGRESS, "params": {"progressToken": token, "progress": 1}}));
+        upstream.push(&json!({"jsonrpc": "2.0", "method": "notifications/last"}));
+        assert_eq!(listening.message().await.unwrap()["method"], "notifications/last", "said where it belongs");
+        sleep(ms(50)).await;
+        latch.open();
+    };
+    let (one, two, ()) = tokio::join!(with(json!("one")), with(json!(2)), pushing);
+    for (answer, token) in [(one, json!("one")), (two, json!(2))] {
+        let seen = answer.before(PROGRESS);
+        assert_eq!((answer.text(), seen.len()), ("done", 1), "{:?}", answer.events);
+        assert_eq!(seen[0]["params"]["progressToken"], token);
+    }
 }
 
 /// Asks, and says what was answered.
