@@ -21,13 +21,18 @@ const HELD: &str = "[tasks]\ncoalesce = true\nthreshold = \"30s\"\n";
 
 /// Waits until the clients of so many calls wait for their answers.
 async fn held(gate: &Gate, calls: usize) {
-    let line = format!("\ntaskgate_held_calls {calls}\n");
-    let all = async {
+    gauge(gate, "held_calls", calls).await;
+}
+
+/// Waits until a metric has this value.
+async fn gauge(gate: &Gate, name: &str, value: usize) {
+    let line = format!("\ntaskgate_{name} {value}\n");
+    let reached = async {
         while !gate.admin("/metrics").await.1.contains(&line) {
             sleep(ms(5)).await;
         }
     };
-    soon("so many calls", all).await;
+    soon(&line, reached).await;
 }
 
 async fn twice(client: &Client, tool: &str) -> (Answer, Answer) {
@@ -73,8 +78,8 @@ async fn b72_equal_calls_share_the_work_and_nothing_else() {
     assert_eq!(client.job_end(&two).await.block(1), "done");
     assert_eq!(ext.task_end(&three).await.result()["result"]["content"][0]["text"], "done");
 
-    let again = client.call("slow", json!({})).await;
-    assert_eq!((again.text(), upstream.calls("slow").len()), ("done", 2), "what has ended is not joined");
+    assert_eq!(client.outcome("slow", json!({})).await, "done");
+    assert_eq!(upstream.calls("slow").len(), 2, "what has ended is not joined");
     assert!(upstream.cancels().is_empty() && upstream.disconnects().is_empty());
 }
 

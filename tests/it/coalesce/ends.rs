@@ -4,7 +4,7 @@
 
 use serde_json::json;
 
-use super::{HELD, held, twice};
+use super::{HELD, ON, gauge, held, twice};
 use crate::support::upstream::script;
 use crate::support::{Gate, Latch, Upstream};
 
@@ -58,7 +58,7 @@ async fn b72_an_exchange_that_breaks_is_an_unknown_outcome_for_all() {
         }
     });
     let upstream = Upstream::builder().tool("cut", cut).start().await;
-    let gate = Gate::start(&upstream, "[tasks]\ncoalesce = true\nthreshold = \"400ms\"").await;
+    let gate = Gate::start(&upstream, "[tasks]\ncoalesce = true\nthreshold = \"600ms\"").await;
     let client = gate.client().open().await;
     let job = client.call("cut", json!({"n": 1})).await.job();
     let opening = async {
@@ -101,25 +101,25 @@ async fn b72_a_repeatable_call_is_repeated_once_for_all() {
 
 #[tokio::test]
 async fn b72_a_large_answer_is_everybodys() {
-    let begin = Latch::new();
-    let wait = begin.clone();
-    let large = script::script(move |mut call| {
-        let begin = wait.clone();
-        async move {
-            begin.passed().await;
-            call.say(&"A".repeat(2 << 20));
-        }
-    });
-    let upstream = Upstream::builder().tool("large", large).start().await;
-    let gate = Gate::start(&upstream, "[tasks]\ncoalesce = true\nthreshold = \"1s\"").await;
-    let client = gate.client().open().await;
-    let job = client.call("large", json!({"n": 1})).await.job();
-    let opening = async {
-        held(&gate, 2).await;
-        begin.open();
-    };
-    let ((one, two), ()) = tokio::join!(twice(&client, "large"), opening);
-    assert_eq!((one.text().len(), two.text().len()), (2 << 20, 2 << 20));
-    assert_eq!(client.job_end(&job).await.block(1).len(), 2 << 20);
-    assert_eq!(upstream.calls("large").len(), 1);
+    for (config, waiting) in [(HELD, "held_calls"), (ON, "running_tasks")] {
+        let latch = Latch::new();
+        let wait = latch.clone();
+        let large = script::script(move |mut call| {
+            let latch = wait.clone();
+            async move {
+                latch.passed().await;
+                call.say(&"A".repeat(2 << 20));
+            }
+        });
+        let upstream = Upstream::builder().tool("large", large).start().await;
+        let gate = Gate::start(&upstream, config).await;
+        let client = gate.client().open().await;
+        let opening = async {
+            gauge(&gate, waiting, 2).await;
+            latch.open();
+        };
+        let (one, two, ()) =
+            tokio::join!(client.outcome("large", json!({})), client.outcome("large", json!({})), opening);
+        assert_eq!((one.len(), two.len(), upstream.calls("large").len()), (2 << 20, 2 << 20, 1));
+    }
 }
