@@ -75,6 +75,7 @@ impl App {
             ports: Ports::default(),
             patience: Arc::new(Patience::default()),
             metrics: metrics.clone(),
+            sharing: Arc::default(),
             active: Arc::default(),
         };
         let listener = Listener::bind(&config.server).map_err(|error| Error::Listen {

@@ -44,6 +44,7 @@ fn defaults() -> Terms {
         input_timeout: Duration::from_secs(300),
         without_tasks: WithoutTasks::default(),
         retry: Retry::default(),
+        coalesce: false,
         max_result: 32 << 20,
     }
 }
@@ -94,9 +95,9 @@ pub(super) fn terms(section: &Section<'_>, base: &Terms, threshold: Flag<'_>) ->
         input_timeout: section.read_or("input_timeout", base.input_timeout, value::duration),
         without_tasks: section.read_or("without_tasks", base.without_tasks, value::choice(&without)),
         retry: section.read_or("retry", base.retry, value::choice(&retries)),
+        coalesce: section.read_or("coalesce", base.coalesce, value::boolean),
         max_result: section.read_or("max_result", base.max_result, value::size),
     };
-    section.not_yet(&["coalesce"]);
     check_terms(section, &terms, threshold);
     terms
 }

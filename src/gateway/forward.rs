@@ -62,6 +62,7 @@ impl Gateway {
             own_token: None,
             listener: caller.listener(),
             deferral: None,
+            alike: None,
             tally: self.tally(caller),
         }
     }

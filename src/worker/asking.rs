@@ -57,13 +57,24 @@ impl Deferred {
         self.offer();
     }
 
+    /// Questions that came while the client was away are asked anew, under names of ours.
+    pub(super) async fn take_over(&mut self) {
+        let call = self.held.assignment.ticket.call().clone();
+        let open = call.withdraw_questions();
+        for message in std::mem::take(&mut self.held.relayed) {
+            if message.id().is_some_and(|id| open.iter().any(|(known, _)| known == id)) {
+                self.asked(&message).await;
+            }
+        }
+    }
+
     /// Answers were handed in, or streams came or went.
     pub(super) fn mind_port(&mut self) {
         for (key, response) in self.port.take_answers() {
             // The record has accepted it: nobody else can answer this question.
             let Some(asked) = self.take(&key) else { continue };
             if let Ok(response) = Envelope::read(response) {
-                self.tell(response.with_id(&asked.upstream_id));
+                self.tell(&asked, response.with_id(&asked.upstream_id));
             }
         }
         self.offer();
@@ -84,7 +95,7 @@ impl Deferred {
             if self.note_change(Event::Answered(key.clone())).await
                 && let Some(asked) = self.take(&key)
             {
-                self.tell(unanswered(&asked.upstream_id, &asked.question.method));
+                self.tell(&asked, unanswered(&asked.upstream_id, &asked.question.method));
             }
             if let Some(asked) = self.asked.iter_mut().find(|asked| asked.question.key == key) {
                 asked.until = now + Duration::from_secs(1);
@@ -96,7 +107,7 @@ impl Deferred {
     pub(super) fn decline_open(&mut self) {
         for asked in std::mem::take(&mut self.asked) {
             self.port.settled(&asked.question.key);
-            self.tell(refusal(&asked.upstream_id, &asked.question.method));
+            self.tell(&asked, refusal(&asked.upstream_id, &asked.question.method));
         }
     }
 
@@ -110,8 +121,13 @@ impl Deferred {
         Some(asked)
     }
 
-    fn tell(&self, response: Bytes) {
-        drop(deliver(&self.held.worker.work, &self.held.assignment.leg, response));
+    fn tell(&self, asked: &Asked, response: Bytes) {
+        let leg = &self.held.assignment.leg;
+        drop(deliver(&self.held.worker.work, leg, response));
+        if let Some(session) = &leg.session {
+            // Who shares the exchange need not ask any more.
+            session.calls.answered(&asked.upstream_id);
+        }
     }
 
     /// Puts every open question that is with nobody to whoever can answer it.

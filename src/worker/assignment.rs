@@ -16,7 +16,7 @@ use crate::task::Owner;
 use crate::telemetry::metrics::{Metrics, Side};
 use crate::upstream::{Leg, Outbound};
 
-use super::Permit;
+use super::{Alike, Permit};
 
 /// One request with an id, on its way to its upstream.
 #[derive(Debug)]
@@ -51,6 +51,8 @@ pub struct Assignment {
     pub listener: Listener,
     /// How it may be deferred; `None` if never.
     pub deferral: Option<Deferral>,
+    /// What it has in common with calls whose exchange it may share; `None` if it shares with none.
+    pub alike: Option<Alike>,
     /// For the counters.
     pub tally: Tally,
 }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::call::{Answer, Body, Error, Outlet, Side};
+use crate::jsonrpc::Envelope;
 use crate::policy::Plan;
 use crate::task::{Note, Task};
 use crate::telemetry::metrics::Counted;
@@ -37,6 +38,8 @@ pub(super) struct Held {
     pub(super) threshold: Timer,
     pub(super) client_left: bool,
     again: Option<Outbound>,
+    /// Questions that were relayed.
+    pub(super) relayed: Vec<Envelope>,
     /// The task that the upstream made of it.
     pub(super) followed: Option<Followed>,
     /// What a shutdown waits for.
@@ -67,8 +70,8 @@ impl Held {
             Plan::Hold | Plan::Refuse => None,
         });
         let received = assignment.received;
-        let again = assignment.repeatable.then(|| assignment.request.clone());
-        let upcall = Upcall::start(&assignment.leg, assignment.request.clone(), limits(&assignment));
+        let limits = limits(&assignment);
+        let (upcall, again) = Upcall::begin(&worker, &mut assignment, limits);
         assignment.request.body = Bytes::new();
         Box::new(Self {
             threshold: Timer::after(received, wait),
@@ -83,6 +86,7 @@ impl Held {
             steps,
             client_left: false,
             again,
+            relayed: Vec::new(),
             followed: None,
         })
     }
@@ -261,11 +265,16 @@ impl Held {
             let limit = if self.steps.is_resumable() { AWAITED } else { ABANDONED };
             self.runtime = Timer::after(Instant::now(), Some(limit));
         }
-        if self.steps.is_resumable() {
+        if self.is_awaited() {
             self.leave_questions();
         } else {
             self.decline_questions();
         }
+    }
+
+    /// Whether questions wait for a client that may come back; those of a shared exchange go to who is there.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.steps.is_resumable() && !self.upcall.is_shared()
     }
 
     fn client_gave_up(&self) {

@@ -17,6 +17,7 @@ mod options;
 mod port;
 mod questions;
 mod relay;
+mod shared;
 mod timer;
 mod upcall;
 
@@ -36,6 +37,7 @@ pub use limits::{Limits, Permit};
 pub use options::Options;
 pub use port::{Carried, Carrier, Marking, Ports};
 pub use questions::refusal;
+pub use shared::{Alike, Sharing};
 
 /// Bodies up to this many bytes are read to their end before it is decided who won the race.
 pub const INLINE: usize = 256 * 1024;
@@ -58,6 +60,8 @@ pub struct Worker {
     pub patience: Arc<Patience>,
     /// Counts.
     pub metrics: Metrics,
+    /// The exchanges that equal calls may join.
+    pub sharing: Arc<Sharing>,
     /// How many calls are in flight.
     pub active: Arc<AtomicUsize>,
 }

@@ -55,13 +55,14 @@ impl Held {
     async fn question(&mut self, event: Event, message: &Envelope) -> Option<End> {
         let id = message.id()?;
         // Who comes back for the rest of the stream finds a question there; a ping is answered at once.
-        let is_awaited = self.steps.is_resumable() && message.method() != method::PING;
+        let is_awaited = self.is_awaited() && message.method() != method::PING;
         if !self.assignment.listener.takes_events || (self.client_left && !is_awaited) {
             self.refuse(id, message.method());
             return None;
         }
         if message.method() != method::PING {
             self.assignment.ticket.call().ask(id, message.method());
+            self.relayed.push(message.clone());
             if !self.client_left {
                 self.threshold.pause();
                 self.runtime.pause();
@@ -74,7 +75,9 @@ impl Held {
 
     /// Nobody will answer: the upstream is told so.
     pub(super) fn refuse(&self, id: &Id, method: &str) {
-        drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, method)));
+        if !self.upcall.passes_on(id) {
+            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, method)));
+        }
     }
 
     /// The upstream's stream is taken up by taskgate alone: its ids mean nothing to a client.
@@ -96,8 +99,10 @@ impl Held {
     /// Nobody answers: the upstream is told so, and the clocks go on.
     pub(super) fn decline_questions(&mut self) {
         for (id, method) in self.assignment.ticket.call().withdraw_questions() {
-            let answer = questions::unanswered(&id, &method);
-            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, answer));
+            if !self.upcall.passes_on(&id) {
+                let answer = questions::unanswered(&id, &method);
+                drop(cancel::deliver(&self.worker.work, &self.assignment.leg, answer));
+            }
         }
         self.go_on();
     }

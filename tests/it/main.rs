@@ -8,6 +8,7 @@
 mod batch;
 mod binary;
 mod cancel;
+mod coalesce;
 mod drain;
 mod ext;
 mod fidelity;
