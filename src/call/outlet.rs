@@ -100,7 +100,7 @@ impl Outlet {
 impl Drop for Outlet {
     fn drop(&mut self) {
         if let Some(log) = &self.log {
-            log.finish(&silence());
+            log.end();
         }
     }
 }

@@ -17,7 +17,7 @@ const KEPT: Duration = Duration::from_secs(300);
 /// How much is kept of all streams together, in bytes.
 const MAX_BYTES: usize = 64 << 20;
 /// How many streams are known.
-const MAX_STREAMS: usize = 16_384;
+const MAX_STREAMS: usize = 65_536;
 
 /// Shared handle to all streams.
 #[derive(Clone, Debug, Default)]

@@ -135,18 +135,6 @@ impl Caller {
         }
     }
 
-    /// Whether it understands an event that only tells an id: by what it negotiated, else by what it says.
-    pub(super) fn priming(&self) -> Priming {
-        let version = match self.session().and_then(|session| session.hello()) {
-            Some(hello) => hello.server.version,
-            None => {
-                let stated = self.leg.header(header::PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
-                stated.map_or(Version::V2025_03_26, Version::negotiated)
-            }
-        };
-        if version >= Version::V2025_11_25 { Priming::Sent } else { Priming::Omitted }
-    }
-
     /// Whether it reads event streams.
     pub(super) fn takes_events(&self) -> bool {
         self.takes_events
@@ -172,6 +160,18 @@ impl Inner {
         }
         Some(names.fallback()).filter(is_free)
     }
+}
+
+/// Whether a client understands an event that only tells an id: by what it negotiated, else by what it says.
+pub(super) fn priming(leg: &Leg) -> Priming {
+    let version = match leg.session.as_ref().and_then(|session| session.hello()) {
+        Some(hello) => hello.server.version,
+        None => {
+            let stated = leg.header(header::PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
+            stated.map_or(Version::V2025_03_26, Version::negotiated)
+        }
+    };
+    if version >= Version::V2025_11_25 { Priming::Sent } else { Priming::Omitted }
 }
 
 /// Whether a client reads event streams; one that does not say reads everything.

@@ -45,6 +45,7 @@ impl Deferred {
         let counted = held.worker.metrics.running();
         held.counted = None;
         let ended = held.worker.tasks.ended(task.id);
+        let _need = held.worker.attend(&held.assignment.leg, held.assignment.max_result);
         let mut deferred = Self { runtime: held.runtime, held, task, _permit: permit, _counted: counted };
         let end = deferred.wait(&ended).await;
         Box::pin(deferred.conclude(end)).await;
@@ -151,11 +152,16 @@ impl Deferred {
         }
     }
 
-    /// Progress came on the session's own stream.
+    /// Something came on the session's own stream.
     async fn elsewhere(&mut self) {
         for message in self.held.assignment.ticket.call().take_progress() {
             if let Ok(message) = Envelope::read(message) {
                 self.notice(&message).await;
+            }
+        }
+        for message in self.held.assignment.ticket.call().take_questions() {
+            if let Ok(message) = Envelope::read(message) {
+                self.decline(&message);
             }
         }
     }

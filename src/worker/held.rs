@@ -150,7 +150,7 @@ impl Held {
                     Err(error) => self.broke(error),
                 },
                 () = call.touched() => {
-                    if call.is_cancelled() { Some(End::Withdrawn) } else { self.mind_questions(); None }
+                    if call.is_cancelled() { Some(End::Withdrawn) } else { Box::pin(self.mind_questions()).await; None }
                 }
                 () = alarm.reached() => self.ring().await,
                 () = self.steps.closed(), if !self.client_left => { self.lose_client(); None }

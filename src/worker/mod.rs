@@ -10,6 +10,7 @@ mod cancel;
 mod deferred;
 mod held;
 mod limits;
+mod listening;
 mod options;
 mod questions;
 mod relay;
@@ -29,6 +30,7 @@ pub use answer::{failed, from_upstream, refused};
 pub use assignment::{Assignment, Deferral, Listener, Tally};
 pub use cancel::cancel_upstream;
 pub use limits::Limits;
+pub use listening::{Listening, Stranger};
 pub use options::Options;
 pub use questions::refusal;
 
