@@ -17,6 +17,7 @@ mod ids;
 mod intruders;
 mod jobs;
 mod limits;
+mod listening;
 mod memory;
 mod ownership;
 mod pitfalls;
