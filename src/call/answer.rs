@@ -11,9 +11,10 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
-use tokio::sync::mpsc;
 
 use crate::jsonrpc::Rope;
+
+use super::outlet::Steps;
 
 /// Why a passed-through body broke off.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -42,12 +43,12 @@ const COPIED: usize = 64 * 1024;
 pub enum Step {
     /// The upstream opened an event stream: its end-to-end headers. At most once, before any event.
     Open(Box<HeaderMap>),
-    /// Nothing yet, and it may take long: the client's stream begins now, with a comment. At most once, first of all.
+    /// Nothing yet, and it may take long: the client's stream begins now. At most once, first of all.
     Hold,
     /// Something to relay ahead of the answer.
     Event(Box<Event>),
-    /// The answer; always the last step.
-    Done(Box<Answer>),
+    /// The answer; always the last step. With the id it has where it ends a stream that can be taken up again.
+    Done(Box<Answer>, Option<Box<str>>),
 }
 
 /// The end of a request: status, end-to-end headers and body.
@@ -82,7 +83,7 @@ pub enum Outgoing {
     /// Complete.
     Now(Answer),
     /// Steps as they come; a channel that closes without [`Step::Done`] is a silent end.
-    Later(mpsc::Receiver<Step>),
+    Later(Steps),
 }
 
 impl Step {
@@ -101,7 +102,7 @@ impl Step {
     /// The answer.
     #[must_use]
     pub fn done(answer: Answer) -> Self {
-        Self::Done(Box::new(answer))
+        Self::Done(Box::new(answer), None)
     }
 }
 

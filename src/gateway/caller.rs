@@ -3,11 +3,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::HeaderMap;
-use http::header::ACCEPT;
+use http::HeaderValue;
 use tokio::time::Instant;
 
-use crate::call::{Error, Outgoing};
+use crate::call::{Error, Outgoing, Priming};
 use crate::dialect::{Declared, Dialect, JobNames, Spelling, select};
 use crate::jsonrpc::Envelope;
 use crate::mcp::{Abilities, OwnTasks, Params, Version, header, method};
@@ -34,6 +33,7 @@ pub(super) struct Caller {
     pub(super) received: Instant,
     pub(super) method: &'static str,
     takes_events: bool,
+    is_alone: bool,
     peer: IpAddr,
 }
 
@@ -56,7 +56,8 @@ impl Caller {
         let hello = session.as_ref().and_then(|session| session.hello());
         let extension = gateway.options.handshake_extension
             && (meta.declares_tasks || hello.is_some_and(|hello| hello.client.declares_tasks));
-        let version = hello.map_or_else(|| stated_version(&request.headers), |hello| hello.server.version);
+        let version =
+            hello.map_or_else(|| stated(request.headers.get(header::PROTOCOL_VERSION)), |hello| hello.server.version);
         let abilities = match (hello, meta.abilities, &session) {
             (_, Some(abilities), _) => abilities,
             (Some(hello), None, _) => hello.client.abilities,
@@ -67,7 +68,6 @@ impl Caller {
         let asks_for_task = message.method() == method::TOOLS_CALL && params.task().is_some();
         // What the upstream announces as its own is not ours to give.
         let extension = extension && own_tasks == OwnTasks::None;
-        let takes_events = takes_events(&request.headers);
         let leg = Leg::new(upstream, session, &request.headers, request.query.as_deref());
         let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));
         let session = leg.session.as_ref().map(|session| session.fingerprint);
@@ -80,10 +80,21 @@ impl Caller {
             abilities,
             received: request.received,
             method: word(message),
-            takes_events,
+            takes_events: request.takes_events,
+            is_alone: true,
             peer: request.peer,
             leg,
         }
+    }
+
+    /// One of several whose answers are merged: a stream of its own could not be taken up again.
+    pub(super) fn in_batch(self) -> Self {
+        Self { is_alone: false, ..self }
+    }
+
+    /// Whether its answer can become a stream of its own.
+    pub(super) fn may_stream(&self) -> bool {
+        self.takes_events && self.is_alone
     }
 
     pub(super) fn session(&self) -> Option<&Arc<Session>> {
@@ -199,18 +210,16 @@ impl Inner {
     }
 }
 
-/// The version that a request names by itself.
-fn stated_version(headers: &HeaderMap) -> Version {
-    let stated = headers.get(header::PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
-    stated.map_or(Version::V2025_03_26, Version::negotiated)
+/// Whether a client understands an event that only tells an id: by what it negotiated, else by what it says.
+pub(super) fn priming(leg: &Leg) -> Priming {
+    let version = match leg.session.as_ref().and_then(|session| session.hello()) {
+        Some(hello) => hello.server.version,
+        None => stated(leg.header(header::PROTOCOL_VERSION)),
+    };
+    if version >= Version::V2025_11_25 { Priming::Sent } else { Priming::Omitted }
 }
 
-/// Whether a client reads event streams; one that does not say reads everything.
-fn takes_events(headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(ACCEPT).iter().peekable();
-    values.peek().is_none()
-        || values.any(|value| {
-            let text = value.to_str().unwrap_or_default().to_ascii_lowercase();
-            ["text/event-stream", "text/*", "*/*"].iter().any(|kind| text.contains(kind))
-        })
+/// The version that a request names by itself.
+fn stated(version: Option<&HeaderValue>) -> Version {
+    version.and_then(|version| version.to_str().ok()).map_or(Version::V2025_03_26, Version::negotiated)
 }

@@ -14,9 +14,23 @@ use crate::jsonrpc::Id;
 /// All requests of one session that are in flight.
 #[derive(Debug, Default)]
 pub struct Calls {
-    by_upstream_id: Mutex<HashMap<String, Arc<InFlight>>>,
+    places: Mutex<Places>,
     changed: Notify,
     fresh: AtomicU64,
+    order: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    by_upstream_id: HashMap<String, Arc<InFlight>>,
+    /// Those that have no id of their own upstream, since they share another's.
+    sharing: Vec<Arc<InFlight>>,
+}
+
+impl Places {
+    fn all(&self) -> impl Iterator<Item = &Arc<InFlight>> {
+        self.by_upstream_id.values().chain(&self.sharing)
+    }
 }
 
 /// Where a request stands.
@@ -33,10 +47,12 @@ pub enum Phase {
 pub struct InFlight {
     /// The id its client gave it.
     pub client_id: Id,
-    /// The id it has upstream.
+    /// The id it has upstream, or had until [`Ticket::share`] handed it over.
     pub upstream_id: Id,
     /// Whether it is a tool call: those outlive a session.
     pub is_call: bool,
+    /// Its place in the order they came.
+    place: u64,
     state: Mutex<State>,
     wake: Notify,
 }
@@ -51,6 +67,8 @@ struct State {
     questions: Vec<(Id, String)>,
     /// Progress that arrived on another stream.
     progress: Vec<bytes::Bytes>,
+    /// Questions that did.
+    handed: Vec<bytes::Bytes>,
 }
 
 /// What a client's `notifications/cancelled` names.
@@ -74,10 +92,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl InFlight {
-    fn new(client_id: Id, upstream_id: Id, is_call: bool) -> Self {
-        let state =
-            State { phase: Phase::Held, cancelled: false, token: None, questions: Vec::new(), progress: Vec::new() };
-        Self { client_id, upstream_id, is_call, state: Mutex::new(state), wake: Notify::new() }
+    fn new(client_id: Id, upstream_id: Id, (is_call, place): (bool, u64)) -> Self {
+        let state = State {
+            phase: Phase::Held,
+            cancelled: false,
+            token: None,
+            questions: Vec::new(),
+            progress: Vec::new(),
+            handed: Vec::new(),
+        };
+        Self { client_id, upstream_id, is_call, place, state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// Resolves when somebody has done something to the request. Cancel safe.
@@ -113,9 +137,16 @@ impl InFlight {
         lock(&self.state).token = Some(token);
     }
 
-    /// A question of its went to the client.
+    /// The same, if it has one.
+    #[must_use]
+    pub fn token(&self) -> Option<String> {
+        lock(&self.state).token.clone()
+    }
+
+    /// A question of its went to the client, on whichever stream.
     pub fn ask(&self, question: &Id, method: &str) {
         lock(&self.state).questions.push((question.clone(), method.to_owned()));
+        self.wake.notify_one();
     }
 
     /// Whether a question is with the client.
@@ -124,9 +155,31 @@ impl InFlight {
         !lock(&self.state).questions.is_empty()
     }
 
+    /// Whether this question is with the client.
+    #[must_use]
+    pub fn asks(&self, question: &Id) -> bool {
+        lock(&self.state).questions.iter().any(|(open, _)| open == question)
+    }
+
+    /// Takes back one question.
+    pub fn withdraw(&self, question: &Id) {
+        lock(&self.state).questions.retain(|(open, _)| open != question);
+    }
+
     /// Takes back all questions; returns their ids and methods.
     pub fn withdraw_questions(&self) -> Vec<(Id, String)> {
         std::mem::take(&mut lock(&self.state).questions)
+    }
+
+    /// A question of its that arrived on the session's own stream, where nobody listens.
+    pub fn put_question(&self, message: bytes::Bytes) {
+        lock(&self.state).handed.push(message);
+        self.wake.notify_one();
+    }
+
+    /// Such questions since the last call.
+    pub fn take_questions(&self) -> Vec<bytes::Bytes> {
+        std::mem::take(&mut lock(&self.state).handed)
     }
 
     /// Progress of its that arrived elsewhere since the last call.
@@ -139,14 +192,15 @@ impl Calls {
     /// Registers a request and decides which id it has upstream.
     #[must_use]
     pub fn enter(self: &Arc<Self>, client_id: &Id, is_call: bool) -> Ticket {
-        let mut by_id = lock(&self.by_upstream_id);
+        let by_id = &mut lock(&self.places).by_upstream_id;
         let mut upstream_id = client_id.clone();
         while by_id.contains_key(&*upstream_id.key()) {
             let n = self.fresh.fetch_add(1, Ordering::Relaxed);
             upstream_id = Id::from_string(&format!("{}~{n}", client_id.key()));
         }
         let key = upstream_id.key().into_owned();
-        let call = Arc::new(InFlight::new(client_id.clone(), upstream_id, is_call));
+        let place = self.order.fetch_add(1, Ordering::Relaxed);
+        let call = Arc::new(InFlight::new(client_id.clone(), upstream_id, (is_call, place)));
         by_id.insert(key, call.clone());
         Ticket { call, calls: Some(self.clone()) }
     }
@@ -154,18 +208,36 @@ impl Calls {
     /// The one held request with this id.
     #[must_use]
     pub fn named(&self, client_id: &Id) -> Named {
-        let by_id = lock(&self.by_upstream_id);
-        let mut held = by_id.values().filter(|call| call.client_id == *client_id && call.phase() == Phase::Held);
+        let places = lock(&self.places);
+        let mut held = places.all().filter(|call| call.client_id == *client_id && call.phase() == Phase::Held);
         match (held.next(), held.next()) {
             (Some(one), None) => Named::One(one.clone()),
             _ => Named::Unclear,
         }
     }
 
+    /// The call that a question on the session's own stream belongs to, since it names none: the only one, else the
+    /// oldest that asks nothing yet.
+    #[must_use]
+    pub fn asker(&self) -> Option<Arc<InFlight>> {
+        let asks = |call: &InFlight| {
+            let state = lock(&call.state);
+            !state.questions.is_empty() || !state.handed.is_empty()
+        };
+        let by_id = &lock(&self.places).by_upstream_id;
+        by_id.values().filter(|call| call.is_call).min_by_key(|call| (asks(call), call.place)).cloned()
+    }
+
+    /// Whether a tool call runs in the background.
+    #[must_use]
+    pub fn is_deferred(&self) -> bool {
+        lock(&self.places).all().any(|call| call.is_call && call.phase() == Phase::Deferred)
+    }
+
     /// Whether a tool call is under way.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        lock(&self.by_upstream_id).values().any(|call| call.is_call)
+        lock(&self.places).all().any(|call| call.is_call)
     }
 
     /// Resolves when no tool call is under way.
@@ -179,23 +251,25 @@ impl Calls {
         }
     }
 
-    /// The client answered a question: whose it was goes on. `false` if nobody asked it.
+    /// The client answered a question: whose it was goes on, and whoever shares its exchange knows. `false` if nobody
+    /// asked it.
     pub fn answered(&self, question: &Id) -> bool {
         let key = question.key();
-        let by_id = lock(&self.by_upstream_id);
-        by_id.values().any(|call| {
+        let mut was_asked = false;
+        for call in lock(&self.places).all() {
             let mut state = lock(&call.state);
-            let Some(at) = state.questions.iter().position(|(open, _)| open.key() == key) else { return false };
-            state.questions.swap_remove(at);
-            drop(state);
-            call.wake.notify_one();
-            true
-        })
+            if let Some(at) = state.questions.iter().position(|(open, _)| open.key() == key) {
+                state.questions.swap_remove(at);
+                call.wake.notify_one();
+                was_asked = true;
+            }
+        }
+        was_asked
     }
 
     /// The phase of the call whose progress has this token, as JSON text; hands the message to it.
     pub fn progressed(&self, token: &str, message: &bytes::Bytes) -> Option<Phase> {
-        let by_id = lock(&self.by_upstream_id);
+        let by_id = &lock(&self.places).by_upstream_id;
         by_id.values().find_map(|call| {
             let mut state = lock(&call.state);
             if state.token.as_deref() != Some(token) {
@@ -207,8 +281,13 @@ impl Calls {
         })
     }
 
-    fn leave(&self, call: &InFlight) {
-        lock(&self.by_upstream_id).remove(&*call.upstream_id.key());
+    fn leave(&self, call: &Arc<InFlight>) {
+        let places = &mut *lock(&self.places);
+        let key = call.upstream_id.key();
+        if places.by_upstream_id.get(&*key).is_some_and(|found| Arc::ptr_eq(found, call)) {
+            places.by_upstream_id.remove(&*key);
+        }
+        places.sharing.retain(|sharing| !Arc::ptr_eq(sharing, call));
         self.changed.notify_waiters();
     }
 }
@@ -217,7 +296,24 @@ impl Ticket {
     /// A request of no session: it keeps its id, and nobody can name it.
     #[must_use]
     pub fn unregistered(client_id: &Id, is_call: bool) -> Self {
-        Self { call: Arc::new(InFlight::new(client_id.clone(), client_id.clone(), is_call)), calls: None }
+        Self { call: Arc::new(InFlight::new(client_id.clone(), client_id.clone(), (is_call, 0))), calls: None }
+    }
+
+    /// Hands its id upstream, and the progress token that goes with it, over to another ticket: that of an exchange
+    /// which several requests share, and which no client can name. From now on its own request is only known by the id
+    /// that its client gave it.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        let InFlight { client_id, upstream_id, is_call, .. } = &*self.call;
+        let exchange = Arc::new(InFlight::new(client_id.clone(), upstream_id.clone(), (*is_call, self.call.place)));
+        exchange.defer();
+        lock(&exchange.state).token = self.call.token();
+        if let Some(calls) = &self.calls {
+            let places = &mut *lock(&calls.places);
+            places.by_upstream_id.insert(upstream_id.key().into_owned(), exchange.clone());
+            places.sharing.push(self.call.clone());
+        }
+        Self { call: exchange, calls: self.calls.clone() }
     }
 
     /// The request.
@@ -267,6 +363,52 @@ mod tests {
         assert!(matches!(calls.named(&id("1")), Named::Unclear));
         one.call().defer();
         assert!(matches!(calls.named(&id("1")), Named::One(found) if Arc::ptr_eq(&found, two.call())));
+    }
+
+    #[test]
+    fn a_question_that_names_no_call_is_the_oldest_ones_that_asks_nothing() {
+        let calls = Arc::new(Calls::default());
+        let _other = calls.enter(&id("0"), false);
+        assert!(calls.asker().is_none());
+        let (one, two) = (calls.enter(&id("1"), true), calls.enter(&id("2"), true));
+        let is = |ticket: &Ticket| calls.asker().is_some_and(|call| Arc::ptr_eq(&call, ticket.call()));
+        assert!(is(&one));
+        one.call().put_question(Bytes::from_static(b"q"));
+        assert!(is(&two));
+        two.call().ask(&id("9"), "roots/list");
+        assert!(is(&one), "all ask: the oldest");
+        assert_eq!(one.call().take_questions(), [Bytes::from_static(b"q")]);
+        assert!(!calls.is_deferred());
+        two.call().defer();
+        assert!(calls.is_deferred());
+    }
+
+    #[tokio::test]
+    async fn requests_that_share_are_named_by_their_clients_alone() {
+        let calls = Arc::new(Calls::default());
+        let (one, two) = (calls.enter(&id("1"), true), calls.enter(&id("2"), true));
+        one.call().set_token("\"t\"".into());
+        let exchange = one.share();
+        drop(two.share());
+        assert_eq!(
+            (&exchange.call().upstream_id, calls.enter(&id("2"), true).call().upstream_id.raw()),
+            (&id("1"), "2")
+        );
+        assert_ne!(calls.enter(&id("1"), true).call().upstream_id, id("1"), "the exchange has it");
+        for ticket in [&one, &two] {
+            let found = calls.named(&ticket.call().client_id);
+            assert!(matches!(found, Named::One(found) if Arc::ptr_eq(&found, ticket.call())));
+        }
+        exchange.call().ask(&id("0"), "roots/list");
+        two.call().ask(&id("0"), "roots/list");
+        assert!(calls.answered(&id("0")) && !exchange.call().asks(&id("0")) && !two.call().is_asking());
+        assert_eq!(calls.progressed("\"t\"", &Bytes::from_static(b"p")), Some(Phase::Deferred));
+        assert_eq!((exchange.call().take_progress().len(), one.call().take_progress().len()), (1, 0));
+        drop(one);
+        assert!(matches!(calls.named(&id("1")), Named::Unclear));
+        assert_ne!(calls.enter(&id("1"), true).call().upstream_id, id("1"), "the exchange goes on");
+        drop((exchange, two));
+        assert!(!calls.is_busy());
     }
 
     #[tokio::test]

@@ -7,8 +7,10 @@
 
 mod across;
 mod answers;
+mod batch;
 mod binary;
 mod cancel;
+mod coalesce;
 mod core;
 mod core_reads;
 mod drain;
@@ -19,6 +21,7 @@ mod ids;
 mod intruders;
 mod jobs;
 mod limits;
+mod listening;
 mod matrix;
 mod memory;
 mod ownership;
@@ -27,6 +30,7 @@ mod polls;
 mod progress;
 mod questions;
 mod races;
+mod resume;
 mod retries;
 mod rmcp;
 mod sessions;

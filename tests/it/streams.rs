@@ -220,14 +220,17 @@ async fn b77_a_stream_that_ends_early_is_resumed() {
         let gate = Gate::start(&upstream, config).await;
         let client = gate.client().open().await;
         let answer = client.call_as("1", "resumed", json!({})).await;
-        assert!(answer.events.iter().all(|event| event.id.is_none()), "{:?}", answer.events);
+        let is_ours = |id: &str| !["e1", "e2"].contains(&id);
+        assert!(answer.events.iter().filter_map(|event| event.id.as_deref()).all(is_ours), "{:?}", answer.events);
         let text = if config == PATIENT {
             answer.text().to_owned()
         } else {
             client.job_end(&answer.job()).await.block(1).to_owned()
         };
         assert_eq!(text, "at last");
-        let gets = upstream.http("GET");
+        // The session's own stream is asked for once, when a call goes to the background.
+        let mut gets = upstream.http("GET");
+        gets.retain(|get| get.header("last-event-id").is_some());
         let cursors: Vec<_> = gets.iter().map(|get| get.header("last-event-id")).collect();
         assert_eq!(cursors, [Some("e1"), Some("e1")]);
         assert!(gets[1].at - gets[0].at >= ms(20), "`retry` is honoured");
