@@ -22,28 +22,34 @@ async fn slow() -> (Upstream, Latch) {
 
 #[tokio::test]
 async fn b21_a_wait_begins_at_once_and_is_kept_alive() {
-    let (upstream, latch) = slow().await;
-    let gate = Gate::start(&upstream, "[server]\nkeepalive = \"400ms\"").await;
-    let client = gate.client().open().await;
-    let task = client.call_task("slow", json!({})).await.core_task();
-    let started = Instant::now();
-    let body = client.body("9", "tasks/result", json!({"taskId": task}));
-    let reply = client.post(body).await;
-    assert!(reply.status == 200 && reply.is_sse(), "{:?}", reply.headers);
-    let mut events = reply.events();
-    let first = events.next().await.unwrap();
-    assert!(first.comment.is_some(), "headers alone are held back by some edges: {first:?}");
-    assert!(first.at - started < ms(300), "at once, not at the first keepalive: {:?}", first.at - started);
-    let mut last = first.at;
-    for _ in 0..3 {
-        let next = events.next().await.unwrap();
-        assert!(next.comment.is_some() && next.at - last < ms(1_000), "{next:?}");
-        last = next.at;
+    let latch = Latch::new();
+    let tool = || script::accepted(&latch, "late");
+    let with_sessions = Upstream::builder().tool("slow", tool()).start().await;
+    let without = Upstream::builder().without_sessions().tool("slow", tool()).start().await;
+    for upstream in [&with_sessions, &without] {
+        let gate = Gate::start(upstream, "[server]\nkeepalive = \"400ms\"").await;
+        let client = gate.client().open().await;
+        let task = client.call_task("slow", json!({})).await.core_task();
+        let started = Instant::now();
+        let body = client.body("9", "tasks/result", json!({"taskId": task}));
+        let reply = client.post(body).await;
+        assert!(reply.status == 200 && reply.is_sse(), "{:?}", reply.headers);
+        let mut events = reply.events();
+        let first = events.next().await.unwrap();
+        // Headers alone are held back by some edges. Where streams can be taken up again, it is what they begin with.
+        let means_nothing = first.comment.is_some() || first.data.as_deref() == Some("");
+        assert!(means_nothing && first.at - started < ms(300), "at once, not at the first keepalive: {first:?}");
+        let mut last = first.at;
+        for _ in 0..3 {
+            let next = events.next().await.unwrap();
+            assert!(next.comment.is_some() && next.at - last < ms(1_000), "{next:?}");
+            last = next.at;
+        }
+        latch.open();
+        let end = soon("the result", events.message()).await.unwrap();
+        assert_eq!((&end["id"], &end["result"]["content"][0]["text"]), (&json!(9), &json!("late")));
+        assert!(events.next().await.is_none(), "the answer is the last event");
     }
-    latch.open();
-    let end = soon("the result", events.message()).await.unwrap();
-    assert_eq!((&end["id"], &end["result"]["content"][0]["text"]), (&json!(9), &json!("late")));
-    assert!(events.next().await.is_none(), "the answer is the last event");
 }
 
 #[tokio::test]
