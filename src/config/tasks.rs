@@ -41,6 +41,7 @@ fn defaults() -> Terms {
         max_ttl: Duration::from_secs(24 * 3600),
         poll_interval: Duration::from_secs(2),
         max_runtime: Duration::from_secs(3600),
+        input_timeout: Duration::from_secs(300),
         without_tasks: WithoutTasks::default(),
         retry: Retry::default(),
         coalesce: false,
@@ -91,12 +92,12 @@ pub(super) fn terms(section: &Section<'_>, base: &Terms, threshold: Flag<'_>) ->
         max_ttl: section.read_or("max_ttl", base.max_ttl, value::duration),
         poll_interval: section.read_or("poll_interval", base.poll_interval, interval),
         max_runtime: section.read_or("max_runtime", base.max_runtime, value::duration),
+        input_timeout: section.read_or("input_timeout", base.input_timeout, value::duration),
         without_tasks: section.read_or("without_tasks", base.without_tasks, value::choice(&without)),
         retry: section.read_or("retry", base.retry, value::choice(&retries)),
         coalesce: section.read_or("coalesce", base.coalesce, value::boolean),
         max_result: section.read_or("max_result", base.max_result, value::size),
     };
-    section.not_yet(&["input_timeout"]);
     check_terms(section, &terms, threshold);
     terms
 }
@@ -121,15 +122,17 @@ fn check_terms(section: &Section<'_>, terms: &Terms, threshold: Flag<'_>) {
     }
 }
 
-pub(super) fn gateway(jobs: Section<'_>, dialect: Section<'_>, tasks: &Tasks) -> gateway::Options {
+pub(super) fn gateway(jobs: Section<'_>, dialect: Section<'_>, tasks: &Tasks, keepalive: Duration) -> gateway::Options {
     let handshake_extension = dialect.read_or("handshake_extension", true, value::boolean);
     dialect.done();
     gateway::Options {
         max_result: tasks.terms.max_result,
+        input_timeout: tasks.terms.input_timeout,
         jobs: read_jobs(jobs),
         handshake_extension,
         owner: tasks.owner,
         on_session_end: tasks.on_session_end,
+        keepalive,
         harvest_progress: tasks.harvest_progress,
     }
 }

@@ -9,29 +9,39 @@ use bytes::Bytes;
 
 use crate::call::{Error, Outgoing};
 use crate::dialect::Dialect;
-use crate::jsonrpc::{Edit, Envelope, Id, members, offset_in, remove, splice};
-use crate::mcp::Params;
+use crate::jsonrpc::{Edit, Envelope, Id, entries, members, offset_in, remove, splice};
+use crate::mcp::{OwnTasks, Params};
 use crate::policy::{Mode, Plan, Retry, Terms, plan};
 use crate::task::{Owner, OwnerMode};
-use crate::worker::{Alike, Assignment, Deferral};
+use crate::worker::{Alike, Assignment, Deferral, Permit};
 
 use super::caller::Caller;
 use super::catalog::ability;
 use super::jobs::JobTool;
 use super::{Gateway, Handling, Reply};
 
+/// The shortest retention that a client can ask for: less would be a handle that is dead on arrival.
+const SHORTEST_TTL: Duration = Duration::from_secs(1);
 const NO_SESSION: &str = "Task-capable async tool calls require an MCP session";
 
 impl Gateway {
     pub(super) fn call_tool(&self, caller: Caller, message: Envelope, params: &Params<'_>, id: &Id) -> Handling {
-        let tool = params.name().filter(|_| !caller.upstream_speaks_tasks());
-        let Some(tool) = tool else { return self.forward(&caller, &message, id).into() };
+        let own_tasks = caller.upstream_tasks();
+        // Its tasks, and its own way of making them, are the upstream's business.
+        let is_theirs =
+            own_tasks == OwnTasks::Extension || own_tasks == OwnTasks::Core && caller.dialect == Dialect::Core;
+        let Some(tool) = params.name().filter(|_| !is_theirs) else {
+            return self.forward(&caller, &message, id).into();
+        };
+        let id = id.clone();
         match self.job_tool(&tool) {
-            Some(kind) => {
-                let id = id.clone();
-                self.later(|gateway| async move { gateway.job_or_call(caller, kind, &message, &id).await })
-            }
-            None => self.start_call(&caller, &message, params, id).into(),
+            Some(kind) => self.later(|gateway| async move { gateway.job_or_call(caller, kind, &message, &id).await }),
+            // Whether the tool runs only as a task has to be known first.
+            None if own_tasks == OwnTasks::Core && caller.catalog().is_none() => self.later(|gateway| async move {
+                gateway.learn_catalog(&caller).await;
+                gateway.start_call(&caller, &message, &Params::peek(message.params()), &id)
+            }),
+            None => self.start_call(&caller, &message, params, &id).into(),
         }
     }
 
@@ -50,7 +60,7 @@ impl Gateway {
         }
         let tool = params.name().unwrap_or_default();
         let terms = caller.route.rules.terms(&tool, params.arguments()).clone();
-        let deferral = match self.deferral(caller, &tool, &terms) {
+        let deferral = match self.deferral(caller, &tool, params, &terms) {
             Ok(deferral) => deferral,
             Err(error) => return self.fails(caller, id, &error),
         };
@@ -59,18 +69,24 @@ impl Gateway {
     }
 
     /// How this call may be deferred, if it may.
-    fn deferral(&self, caller: &Caller, tool: &str, terms: &Terms) -> Result<Option<Deferral>, Error> {
+    fn deferral(
+        &self,
+        caller: &Caller,
+        tool: &str,
+        params: &Params<'_>,
+        terms: &Terms,
+    ) -> Result<Option<Deferral>, Error> {
         let plan = match plan(terms, ability(caller.dialect)) {
             Plan::Hold => return Ok(None),
-            Plan::Refuse => {
-                return Err(Error::MethodNotFound(format!(
-                    "{tool} is only for clients that support tasks: declare the extension io.modelcontextprotocol/tasks"
-                )));
-            }
+            Plan::Refuse => return Err(refused(caller.dialect, tool)),
             Plan::Race { threshold } => Plan::Race { threshold: self.patience(caller, threshold) },
             Plan::AtOnce { within } => Plan::AtOnce { within },
         };
-        let Some(owner) = self.owner(caller, terms)? else { return Ok(None) };
+        let is_core = caller.dialect == Dialect::Core;
+        let retention = retention(params.task().filter(|_| is_core), (terms.ttl, terms.max_ttl))?;
+        let Some(owner) = self.owner(caller, terms)? else {
+            return if is_core { Err(refused(caller.dialect, tool)) } else { Ok(None) };
+        };
         let names = match self.inner.job_names(caller.catalog().as_deref()) {
             Some(names) => names,
             None if caller.dialect == Dialect::Job => return Ok(None),
@@ -80,12 +96,22 @@ impl Gateway {
             plan,
             dialect: caller.dialect,
             names: Arc::new(names),
+            permit: if is_core { Some(self.permit(&owner)?) } else { None },
             owner,
             tool: tool.into(),
             threshold: terms.threshold,
-            retention: terms.ttl,
+            retention,
             poll_interval: terms.poll_interval,
         }))
+    }
+
+    /// A call that can only run as a task must find its place before it is sent: it cannot be held.
+    fn permit(&self, owner: &Owner) -> Result<Permit, Error> {
+        let worker = &self.inner.worker;
+        if worker.tasks.is_down() {
+            return Err(Error::StoreUnavailable);
+        }
+        worker.limits.permit(owner).ok_or(Error::TooManyTasks)
     }
 
     /// Who would own the task; `None` if nobody could, so that the call is held.
@@ -100,13 +126,13 @@ impl Gateway {
                 }
                 OwnerMode::Principal | OwnerMode::Id => false,
             };
-        if lacks_session && caller.dialect == Dialect::Ext {
-            return match terms.mode {
-                Mode::Async => Err(Error::InvalidParams(NO_SESSION.into())),
-                Mode::Auto | Mode::Sync => Ok(None),
-            };
+        match (caller.dialect, terms.mode) {
+            (Dialect::Core, _) | (Dialect::Ext, Mode::Async) if lacks_session => {
+                Err(Error::InvalidParams(NO_SESSION.into()))
+            }
+            (Dialect::Ext, Mode::Auto | Mode::Sync) if lacks_session => Ok(None),
+            _ => Ok(Owner::new(mode, caller.identity)),
         }
-        Ok(Owner::new(mode, caller.identity))
     }
 
     /// A threshold that such a client lives to see.
@@ -124,7 +150,11 @@ impl Gateway {
         deferral: Option<Deferral>,
     ) -> Assignment {
         let harvests = self.inner.options.harvest_progress && deferral.is_some();
-        let (text, own_token) = edited(message, params, harvests.then(fresh_token));
+        let has_tasks = caller.upstream_tasks() == OwnTasks::Core;
+        let requires_task = has_tasks
+            && params.name().is_some_and(|tool| caller.catalog().is_some_and(|catalog| catalog.requires_task(&tool)));
+        let task = if requires_task { TaskParam::Added } else { TaskParam::Removed };
+        let (text, own_token) = edited(message, params, task, harvests.then(fresh_token));
         let mut assignment = self.assignment(caller, text, id);
         let call = assignment.ticket.call();
         let token = own_token.clone().or_else(|| params.meta().progress_token.map(str::to_owned));
@@ -134,27 +164,66 @@ impl Gateway {
         let repeatable = terms.retry == Retry::Idempotent
             && params.name().is_some_and(|tool| caller.catalog().is_some_and(|catalog| catalog.is_repeatable(&tool)));
         assignment.max_runtime = Some(terms.max_runtime);
+        assignment.input_timeout = terms.input_timeout;
         assignment.max_result = terms.max_result;
         assignment.keeps_event_ids = deferral.is_some();
         assignment.repeatable = repeatable;
         assignment.own_token = own_token;
         assignment.alike = deferral
             .as_ref()
-            .filter(|_| terms.coalesce)
+            // A call that becomes a task of the upstream's own cannot be cancelled by halves.
+            .filter(|_| terms.coalesce && !has_tasks)
             .and_then(|deferral| Alike::new(&caller.leg, caller.identity, &deferral.tool, params.arguments()));
+        assignment.follows_tasks = has_tasks;
         assignment.deferral = deferral;
         assignment
     }
 }
 
-/// The call without `task`, and with our progress token if it brings none; returns the token if it went in.
-fn edited(message: &Envelope, params: &Params<'_>, token: Option<String>) -> (Bytes, Option<String>) {
+/// Why a call is not sent at all.
+fn refused(dialect: Dialect, tool: &str) -> Error {
+    Error::MethodNotFound(match dialect {
+        Dialect::Core => format!("{tool} does not run as a task here: call it without `task`"),
+        Dialect::Ext | Dialect::Job => format!(
+            "{tool} is only for clients that support tasks: declare the extension io.modelcontextprotocol/tasks"
+        ),
+    })
+}
+
+/// How long the outcome is kept: as long as the client asks for, within bounds.
+fn retention(task: Option<&str>, (ttl, max_ttl): (Duration, Duration)) -> Result<Duration, Error> {
+    let members = entries(task.unwrap_or_default());
+    let Some(asked) = members.get("ttl").filter(|text| **text != "null") else { return Ok(ttl) };
+    let wrong = || Error::InvalidParams("task.ttl is a whole number of milliseconds, at least 0".into());
+    let number: f64 = asked.parse().map_err(|_| wrong())?;
+    if number.is_nan() || number < 0.0 || (number.is_finite() && number.fract() != 0.0) {
+        return Err(wrong());
+    }
+    let asked = Duration::try_from_secs_f64(number / 1_000.0).unwrap_or(Duration::MAX);
+    Ok(asked.max(SHORTEST_TTL).min(max_ttl))
+}
+
+/// What becomes of `task` in a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TaskParam {
+    /// It is taken out: servers without tasks fail on it.
+    Removed,
+    /// It is put in: the tool runs in no other way, and taskgate follows the upstream's task.
+    Added,
+}
+
+/// The call without `task`, or with one, and with our progress token if it brings none; returns the token if it went
+/// in.
+fn edited(message: &Envelope, params: &Params<'_>, task: TaskParam, token: Option<String>) -> (Bytes, Option<String>) {
     let text = std::str::from_utf8(message.text()).unwrap_or_default();
     let mut edits = Vec::new();
     if params.has_task()
         && let (Some(at), Some(inner)) = (message.params_at(), message.params())
     {
         edits.extend(remove(&members(inner).unwrap_or_default(), at.start, "task"));
+    }
+    if let (TaskParam::Added, Some(name)) = (task, params.name_text()) {
+        edits.push(Edit::insert(offset_in(text, name).end, ",\"task\":{}"));
     }
     let place = token.and_then(|token| Some((token_edit(text, params, &token)?, token)));
     let token = place.map(|(edit, token)| {
@@ -196,7 +265,8 @@ mod tests {
     fn edit(params: &str, token: Option<&str>) -> (String, Option<String>) {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
         let message = Envelope::read(Bytes::from(text)).unwrap();
-        let (text, token) = edited(&message, &Params::peek(message.params()), token.map(str::to_owned));
+        let (text, token) =
+            edited(&message, &Params::peek(message.params()), TaskParam::Removed, token.map(str::to_owned));
         let message = Envelope::read(text).unwrap();
         (message.params().unwrap().to_owned(), token)
     }
@@ -220,6 +290,38 @@ mod tests {
             assert_eq!((text.as_str(), token.is_some()), (expected, used), "{params}");
         }
         assert_eq!(edit(r#"{"name":"a","arguments":{}}"#, None).0, r#"{"name":"a","arguments":{}}"#);
+        let text = Bytes::from_static(br#"{"id":1,"method":"tools/call","params":{"name":"a","task":7}}"#);
+        let message = Envelope::read(text).unwrap();
+        let (text, _) = edited(&message, &Params::peek(message.params()), TaskParam::Added, Some("\"t\"".into()));
+        let message = Envelope::read(text).unwrap();
+        assert_eq!(message.params().unwrap(), r#"{"name":"a","task":{},"_meta":{"progressToken":"t"}}"#);
         assert_ne!(fresh_token(), fresh_token());
+    }
+
+    #[test]
+    fn b56_a_ttl_is_kept_within_bounds_or_refused() {
+        let bounds = (Duration::from_secs(3_600), Duration::from_secs(86_400));
+        for (ttl, expected) in [
+            ("60000", Some(60_000)),
+            ("0", Some(1_000)),
+            ("1", Some(1_000)),
+            ("-0", Some(1_000)),
+            ("null", Some(3_600_000)),
+            ("9007199254740992", Some(86_400_000)),
+            ("9223372036854775807", Some(86_400_000)),
+            ("1e300", Some(86_400_000)),
+            ("1e400", Some(86_400_000)),
+            ("1e4", Some(10_000)),
+            ("-1", None),
+            ("-1e400", None),
+            ("1.5", None),
+            ("\"60000\"", None),
+            ("true", None),
+            ("{}", None),
+        ] {
+            let kept = retention(Some(&format!("{{\"ttl\":{ttl}}}")), bounds).ok();
+            assert_eq!(kept.map(|kept| kept.as_millis()), expected, "{ttl}");
+        }
+        assert_eq!(retention(None, bounds).ok(), Some(bounds.0));
     }
 }

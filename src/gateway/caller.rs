@@ -4,13 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use http::header::ACCEPT;
 use tokio::time::Instant;
 
 use crate::call::{Error, Outgoing};
-use crate::dialect::{Declared, Dialect, JobNames, select};
+use crate::dialect::{Declared, Dialect, JobNames, Spelling, select};
 use crate::jsonrpc::Envelope;
-use crate::mcp::{Meta, Version, header, method};
+use crate::mcp::{Abilities, OwnTasks, Params, Version, header, method};
 use crate::session::{Catalog, Habit, Session};
 use crate::task::{Fingerprint, Identity};
 use crate::upstream::Leg;
@@ -25,6 +24,12 @@ pub(super) struct Caller {
     pub(super) leg: Leg,
     pub(super) identity: Identity,
     pub(super) dialect: Dialect,
+    /// The version that its session negotiated, else the one its request names.
+    pub(super) version: Version,
+    /// Whether it declares the tasks extension, by its session or in this request.
+    pub(super) extension: bool,
+    /// What it can be asked.
+    pub(super) abilities: Abilities,
     pub(super) received: Instant,
     pub(super) method: &'static str,
     takes_events: bool,
@@ -38,27 +43,42 @@ impl Caller {
         route: Arc<Route>,
         known: Option<Arc<Session>>,
         request: &Request,
-        (message, meta): (&Envelope, &Meta<'_>),
+        (message, params): (&Envelope, &Params<'_>),
     ) -> Self {
+        let meta = params.meta();
         let upstream = route.upstream.clone();
         // A session that began elsewhere, on another replica or before a restart.
         let session = known.or_else(|| {
             let id = session_id(&request.headers).filter(|_| message.method() != method::INITIALIZE)?;
             Some(upstream.sessions.find_or_adopt(id))
         });
-        let by_session = session.as_ref().and_then(|session| session.hello()).is_some_and(|h| h.client.declares_tasks);
-        let declared = Declared { by_session, by_request: meta.declares_tasks };
-        let takes_events = takes_events(&request.headers);
+        let hello = session.as_ref().and_then(|session| session.hello());
+        let extension = gateway.options.handshake_extension
+            && (meta.declares_tasks || hello.is_some_and(|hello| hello.client.declares_tasks));
+        let version = hello.map_or_else(|| stated_version(&request.headers), |hello| hello.server.version);
+        let abilities = match (hello, meta.abilities, &session) {
+            (_, Some(abilities), _) => abilities,
+            (Some(hello), None, _) => hello.client.abilities,
+            (None, None, Some(_)) => Abilities::ALL,
+            (None, None, None) => Abilities::default(),
+        };
+        let own_tasks = hello.map(|hello| hello.server.own_tasks).unwrap_or_default();
+        let asks_for_task = message.method() == method::TOOLS_CALL && params.task().is_some();
+        // What the upstream announces as its own is not ours to give.
+        let extension = extension && own_tasks == OwnTasks::None;
         let leg = Leg::new(upstream, session, &request.headers, request.query.as_deref());
         let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));
         let session = leg.session.as_ref().map(|session| session.fingerprint);
         Self {
             route,
             identity: Identity { credential, session },
-            dialect: select(declared, gateway.options.handshake_extension),
+            dialect: select(Declared { version, asks_for_task, extension }),
+            version,
+            extension,
+            abilities,
             received: request.received,
             method: word(message),
-            takes_events,
+            takes_events: request.takes_events,
             peer: request.peer,
             leg,
         }
@@ -77,9 +97,9 @@ impl Caller {
         self.identity.credential
     }
 
-    /// Whether the upstream said in `initialize` that it speaks tasks itself: then they are its own business.
-    pub(super) fn upstream_speaks_tasks(&self) -> bool {
-        self.session().and_then(|session| session.hello()).is_some_and(|hello| hello.server.speaks_tasks)
+    /// Which tasks the upstream speaks itself, as it said in `initialize`: those are its own business.
+    pub(super) fn upstream_tasks(&self) -> OwnTasks {
+        self.session().and_then(|session| session.hello()).map(|hello| hello.server.own_tasks).unwrap_or_default()
     }
 
     /// Whom it is like in how long it waits.
@@ -94,7 +114,27 @@ impl Caller {
     }
 
     pub(super) fn listener(&self) -> Listener {
-        Listener { takes_events: self.takes_events, habit: self.habit(), in_session: self.in_session() }
+        Listener {
+            takes_events: self.takes_events,
+            abilities: self.abilities,
+            habit: self.habit(),
+            in_session: self.in_session(),
+        }
+    }
+
+    /// Whether tasks of 2025-11-25 are spoken on its session.
+    pub(super) fn speaks_core(&self) -> bool {
+        self.version >= Version::V2025_11_25
+    }
+
+    /// In which spellings it reads tasks.
+    pub(super) fn spelling(&self) -> Spelling {
+        if self.extension { Spelling::Both } else { Spelling::Own }
+    }
+
+    /// Whether it reads event streams.
+    pub(super) fn takes_events(&self) -> bool {
+        self.takes_events
     }
 
     /// The upstream's tools, as this caller saw them, else as anybody did; `None` if nobody ever asked.
@@ -157,12 +197,8 @@ impl Inner {
     }
 }
 
-/// Whether a client reads event streams; one that does not say reads everything.
-fn takes_events(headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(ACCEPT).iter().peekable();
-    values.peek().is_none()
-        || values.any(|value| {
-            let text = value.to_str().unwrap_or_default().to_ascii_lowercase();
-            ["text/event-stream", "text/*", "*/*"].iter().any(|kind| text.contains(kind))
-        })
+/// The version that a request names by itself.
+fn stated_version(headers: &HeaderMap) -> Version {
+    let stated = headers.get(header::PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
+    stated.map_or(Version::V2025_03_26, Version::negotiated)
 }

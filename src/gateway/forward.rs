@@ -9,15 +9,15 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::call::{Answer, Body, Outgoing, Side, Step};
-use crate::jsonrpc::{Envelope, ErrorObject, INVALID_REQUEST, Id, Kind, error_response};
-use crate::mcp::{Era, Version, header, method};
+use crate::jsonrpc::{Envelope, Id, Kind};
+use crate::mcp::{Era, header, method};
 use crate::session::{Named, Ticket};
 use crate::upstream::{self, Leg, headers};
 use crate::worker::{Assignment, INLINE, from_upstream, refused};
 use crate::{jsonrpc, mcp::Params};
 
 use super::caller::Caller;
-use super::{Framing, Gateway, Reply, Request, Route, WELL_KNOWN, access, forbidden, plain, session_id};
+use super::{Framing, Gateway, Reply, Request, Route, WELL_KNOWN, access, forbidden, plain};
 
 /// Requests that change nothing: sent once more if the connection broke.
 const READS: [&str; 7] = [
@@ -52,11 +52,13 @@ impl Gateway {
             ticket,
             received: caller.received,
             max_runtime: None,
+            input_timeout: self.inner.options.input_timeout,
             inline: INLINE,
             max_result: self.inner.options.max_result,
             head: None,
             repeatable: READS.contains(&caller.method),
             keeps_event_ids: false,
+            follows_tasks: false,
             own_token: None,
             listener: caller.listener(),
             deferral: None,
@@ -87,6 +89,19 @@ impl Gateway {
 
     /// Notifications, and answers to the upstream's questions: any 2xx is a 202.
     pub(super) async fn pass_on(&self, caller: Caller, message: &Envelope) -> Reply {
+        if message.kind() == Kind::Response {
+            match self.answered(&caller, message).await {
+                Ok(true) => {
+                    self.tally(&caller).done(Side::None);
+                    return caller.reply(Answer::empty(StatusCode::ACCEPTED));
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    self.tally(&caller).done(error.side());
+                    return caller.reply(refused(StatusCode::SERVICE_UNAVAILABLE, &error));
+                }
+            }
+        }
         let (client, request) =
             (caller.leg.upstream.client.clone(), caller.leg.request(Method::POST, message.text().clone()));
         // A task of its own: delivered even if the client leaves now.
@@ -112,26 +127,6 @@ impl Gateway {
         };
         self.tally(&caller).done(side);
         caller.reply(answer)
-    }
-
-    /// A batch: one of 2025-03-26 passes, others are refused.
-    pub(super) fn batch(&self, route: &Arc<Route>, request: &Request, batch: Bytes) -> Reply {
-        let session = session_id(&request.headers).and_then(|id| route.upstream.sessions.find(id));
-        let stated = request.headers.get(header::PROTOCOL_VERSION).map(|value| value.to_str().unwrap_or("?"));
-        let version = match (session.as_ref().and_then(|session| session.hello()), stated) {
-            (Some(hello), _) => hello.server.version,
-            (None, Some(stated)) => Version::handshake(stated).unwrap_or(Version::Later),
-            (None, None) => Version::V2025_03_26,
-        };
-        if version != Version::V2025_03_26 {
-            let object = ErrorObject::new(
-                INVALID_REQUEST,
-                "batches are not part of this protocol version: send one message per request",
-            );
-            return plain(Answer::message(StatusCode::BAD_REQUEST, error_response(None, &object)));
-        }
-        let leg = Leg::new(route.upstream.clone(), session, &request.headers, request.query.as_deref());
-        self.through(leg, (Method::POST, batch), ("batch", request.received))
     }
 
     /// A request of the stateless era: passed as it is, and withdrawn with its client.

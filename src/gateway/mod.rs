@@ -2,6 +2,7 @@
 
 mod access;
 mod ask;
+mod batch;
 mod call_tool;
 mod caller;
 mod catalog;
@@ -12,6 +13,7 @@ mod jobs;
 mod listen;
 mod options;
 mod tasks;
+mod wait;
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -24,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::call::{Answer, Error, Outgoing, Side};
 use crate::jsonrpc::{Envelope, ErrorObject, Id, Kind, Message, Rope, error_response, rope_response};
-use crate::mcp::{Era, Params, header, method};
+use crate::mcp::{Era, OwnTasks, Params, header, method};
 use crate::policy::Rules;
 use crate::session::Fingerprints;
 use crate::telemetry::metrics::known_method;
@@ -53,6 +55,8 @@ pub struct Request {
     pub body: Bytes,
     /// When the last byte of the body had come.
     pub received: Instant,
+    /// Whether its client reads event streams.
+    pub takes_events: bool,
 }
 
 /// What is answered.
@@ -159,7 +163,7 @@ impl Gateway {
         let body = std::mem::take(&mut request.body);
         let (message, params) = match Message::<Params<'_>>::read(&body) {
             Ok(Message::Single(message, params)) => (message, params.unwrap_or_default()),
-            Ok(Message::Batch) => return self.batch(&route, &request, body.clone()).into(),
+            Ok(Message::Batch) => return self.batch(&route, &request, &body),
             Err(error) => {
                 self.tally_of("other", request.received).done(Side::Client);
                 let object = ErrorObject::new(error.code(), error.to_string());
@@ -172,12 +176,17 @@ impl Gateway {
         if known.is_none() && Era::of(version, meta.protocol_version.as_deref(), message.method()) == Era::Stateless {
             return self.sealed(&route, request, &message).into();
         }
-        let caller = Caller::new(&self.inner, route, known, &request, (&message, &meta));
+        let caller = Caller::new(&self.inner, route, known, &request, (&message, &params));
+        self.answer(caller, message, &params)
+    }
+
+    /// Any message of the handshake era.
+    fn answer(&self, caller: Caller, message: Envelope, params: &Params<'_>) -> Handling {
         if caller.leg.session.as_ref().is_some_and(|session| session.is_ended()) {
             return caller.reply(self.refuse(&caller, &message, &Error::SessionEnded)).into();
         }
         match (message.kind(), message.id().cloned()) {
-            (Kind::Request, Some(id)) => self.request(caller, message, &params, &id),
+            (Kind::Request, Some(id)) => self.request(caller, message, params, &id),
             (Kind::Notification, _) if message.method() == method::CANCELLED => {
                 self.later(|gateway| async move { gateway.withdrawn(caller, &message).await })
             }
@@ -196,7 +205,7 @@ impl Gateway {
             | method::TASKS_UPDATE
             | method::TASKS_RESULT
             | method::TASKS_LIST
-                if !caller.upstream_speaks_tasks() =>
+                if caller.upstream_tasks() != OwnTasks::Extension =>
             {
                 let id = id.clone();
                 self.later(|gateway| async move { gateway.tasks(caller, &message, &id).await })

@@ -2,6 +2,7 @@
 //!
 //! Numbers keep their digits and unknown members pass, because nothing here builds a tree of values.
 
+mod batch;
 mod canonical;
 mod envelope;
 mod error;
@@ -10,6 +11,7 @@ mod object;
 mod rope;
 mod splice;
 
+pub use batch::split;
 pub use canonical::canonical;
 pub use envelope::{Envelope, Kind, Message, ReadError};
 pub use error::{ErrorObject, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};

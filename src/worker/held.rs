@@ -10,19 +10,20 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::call::{Answer, Body, Error, Side, Step};
-use crate::dialect::{Dialect, ext, job};
+use crate::dialect::{Dialect, core, ext, job};
 use crate::jsonrpc::result_response;
 use crate::policy::Plan;
-use crate::task::{Made, Note, Status, Task, TaskId};
+use crate::task::{Note, Status, Task, TaskId};
 use crate::telemetry::metrics::Counted;
 use crate::upstream::{Arrived, Kind, Limits, Outbound, headers};
 
-use super::answer::{failed, from_upstream, streamed, whole};
+use super::answer::{failed, from_upstream, response, streamed, whole};
 use super::deferred::Deferred;
+use super::follow::Followed;
 use super::limits::Permit;
 use super::timer::Timer;
 use super::upcall::{Came, Upcall};
-use super::{Active, Assignment, INLINE, Worker, cancel_upstream};
+use super::{Active, Assignment, INLINE, Worker};
 
 /// How long a request that is no call goes on without its client.
 const ABANDONED: Duration = Duration::from_secs(60);
@@ -38,6 +39,8 @@ pub(super) struct Held {
     pub(super) threshold: Timer,
     pub(super) client_left: bool,
     again: Option<Outbound>,
+    /// The task that the upstream made of it.
+    pub(super) followed: Option<Followed>,
     /// What a shutdown waits for.
     active: Option<Active>,
     /// Counts it as held, until it is deferred.
@@ -82,6 +85,7 @@ impl Held {
             steps,
             client_left: false,
             again,
+            followed: None,
         })
     }
 
@@ -110,8 +114,10 @@ impl Held {
                 tally.done(error.side());
                 let answer = failed(&error, &self.assignment.ticket.call().client_id, self.in_session());
                 self.say(answer).await;
-                if let Error::MaxRuntime(_) = error {
-                    Box::pin(self.cancel("the call ran too long")).await;
+                match error {
+                    Error::MaxRuntime(_) => Box::pin(self.cancel("the call ran too long")).await,
+                    Error::StoreUnavailable => Box::pin(self.cancel("no task could be made of the call")).await,
+                    _ => {}
                 }
             }
         }
@@ -184,12 +190,19 @@ impl Held {
             Came::Head => self.head().await,
             Came::Part(Arrived::Event(event)) => self.event(event).await,
             Came::Part(Arrived::Large) => {
-                let rewritten = self.assignment.ticket.call().client_id != self.assignment.ticket.call().upstream_id;
+                let call = self.assignment.ticket.call();
+                let rewritten = self.assignment.follows_tasks || call.client_id != call.upstream_id;
                 let passes = self.upcall.status().is_success() && self.upcall.kind() == Kind::Json && !rewritten;
                 passes.then(|| self.stream_through())
             }
             Came::Part(Arrived::Body(body)) => {
                 let (status, kind) = (self.upcall.status(), self.upcall.kind());
+                if self.assignment.follows_tasks
+                    && let Ok(message) = response(status, kind, &body)
+                    && self.follow(&message)
+                {
+                    return None;
+                }
                 let mut headers = self.upcall.take_headers();
                 headers::to_client(&mut headers);
                 let id = &self.assignment.ticket.call().client_id;
@@ -213,6 +226,10 @@ impl Held {
         let at_once = self.assignment.deferral.as_ref().is_some_and(|d| matches!(d.plan, Plan::AtOnce { .. }));
         if at_once {
             self.threshold = Timer::At(Instant::now());
+        }
+        // Its client wants a task whatever comes: it is made before anything else is read.
+        if self.is_core() {
+            return self.defer().await;
         }
         if self.upcall.kind() == Kind::Events && !self.client_left {
             let mut headers = self.upcall.headers();
@@ -254,6 +271,9 @@ impl Held {
     }
 
     fn broke(&mut self, error: crate::upstream::Error) -> Option<End> {
+        if self.follow_on(&error) {
+            return None;
+        }
         match self.again.take() {
             Some(request) if error.may_have_run() => {
                 info!(%error, "sending a repeatable call once more");
@@ -271,12 +291,17 @@ impl Held {
     /// The threshold is reached: makes a task of the call, or holds it on if none can be made.
     async fn defer(&mut self) -> Option<End> {
         self.threshold = Timer::Never;
-        let deferral = self.assignment.deferral.as_ref()?;
-        if self.worker.work.is_draining() {
+        let is_core = self.is_core();
+        let deferral = self.assignment.deferral.as_mut()?;
+        if self.worker.work.is_draining() && !is_core {
             return None;
         }
         let limits = &self.worker.limits;
-        let permit = if self.client_left { limits.permit_for_nobody() } else { limits.permit(&deferral.owner) };
+        let permit = match deferral.permit.take() {
+            None if self.client_left => limits.permit_for_nobody(),
+            None => limits.permit(&deferral.owner),
+            reserved => reserved,
+        };
         let Some(permit) = permit else {
             info!(tool = &*deferral.tool, "too many tasks are running: the call is held");
             return None;
@@ -284,25 +309,33 @@ impl Held {
         let task = self.task()?;
         match self.worker.tasks.create(&task).await {
             Ok(()) => Some(End::Deferred(Box::new(task), permit)),
+            Err(error) if is_core => {
+                warn!(tool = &*task.tool, %error, "no task can be made: the call is cancelled");
+                Some(End::Stopped(Error::StoreUnavailable))
+            }
             Err(error) => {
-                warn!(tool = &*deferral.tool, %error, "no task can be made: the call is held");
+                warn!(tool = &*task.tool, %error, "no task can be made: the call is held");
                 None
             }
         }
     }
 
+    fn is_core(&self) -> bool {
+        self.assignment.deferral.as_ref().is_some_and(|deferral| deferral.dialect == Dialect::Core)
+    }
+
     fn task(&self) -> Option<Task> {
         let deferral = self.assignment.deferral.as_ref()?;
         let tasks = &self.worker.tasks;
-        let (made, owner) = match deferral.dialect {
-            Dialect::Ext => (Made::Ext, deferral.owner),
-            Dialect::Job => (Made::Job, deferral.owner.of_job()),
+        let owner = match deferral.dialect {
+            Dialect::Ext | Dialect::Core => deferral.owner,
+            Dialect::Job => deferral.owner.of_job(),
         };
         Some(Task {
             id: TaskId::random(),
             upstream: self.assignment.leg.upstream.options.path.as_str().into(),
             tool: deferral.tool.clone(),
-            made,
+            made: deferral.dialect.makes(),
             owner,
             created: tasks.at(self.assignment.received),
             updated: tasks.now(),
@@ -321,6 +354,7 @@ impl Held {
         self.worker.metrics.deferred(deferral.dialect.word());
         let result = match deferral.dialect {
             Dialect::Ext => ext::created(task, self.worker.tasks.now(), &deferral.names),
+            Dialect::Core => core::created(task, self.worker.tasks.now()),
             Dialect::Job => job::created(task, &deferral.names),
         };
         let message = result_response(&self.assignment.ticket.call().client_id, &result);
@@ -343,20 +377,12 @@ impl Held {
         }
     }
 
-    pub(super) async fn cancel(&mut self, reason: &str) {
-        if self.upcall.leave(reason) {
-            return;
-        }
-        let call = self.assignment.ticket.call();
-        cancel_upstream(&self.worker.work, &self.assignment.leg, call, reason).await;
-    }
-
     fn in_session(&self) -> bool {
         self.assignment.listener.in_session
     }
 }
 
-fn limits(assignment: &Assignment) -> Limits {
+pub(super) fn limits(assignment: &Assignment) -> Limits {
     let max = usize::try_from(assignment.max_result).unwrap_or(usize::MAX);
     // What is passed on needs no limit; what is kept is measured again when it is stored.
     let inline = assignment.inline.min(max.max(INLINE));

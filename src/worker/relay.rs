@@ -1,7 +1,6 @@
 //! What a held call's upstream says before its answer: relayed, kept back, or answered here.
 
-use std::time::Duration;
-
+use bytes::Bytes;
 use http::StatusCode;
 use tokio::time::Instant;
 
@@ -15,14 +14,13 @@ use super::held::{End, Held};
 use super::timer::Timer;
 use super::{cancel, questions};
 
-/// How long a client may take to answer a question.
-const INPUT_TIMEOUT: Duration = Duration::from_secs(300);
-
 impl Held {
     pub(super) async fn event(&mut self, mut event: Event) -> Option<End> {
         let message = event.data.as_ref().and_then(|data| Envelope::read(data.clone()).ok());
         match message {
-            Some(message) if message.kind() == MessageKind::Response => return Some(self.answered(&message)),
+            Some(message) if message.kind() == MessageKind::Response => {
+                return if self.follow(&message) { None } else { Some(self.answered(&message)) };
+            }
             Some(message) if message.kind() == MessageKind::Request => return self.question(event, &message).await,
             Some(message) if self.is_ours(&message) => return None,
             Some(message) if message.method() == method::TOOLS_LIST_CHANGED => {
@@ -70,7 +68,7 @@ impl Held {
             self.assignment.ticket.call().ask(id, message.method());
             self.threshold.pause();
             self.runtime.pause();
-            self.patience = Timer::after(Instant::now(), Some(INPUT_TIMEOUT));
+            self.patience = Timer::after(Instant::now(), Some(self.assignment.input_timeout));
         }
         self.relay(Event { id: None, retry: None, ..event }).await;
         None
@@ -78,8 +76,13 @@ impl Held {
 
     /// Nobody will answer: the upstream is told so.
     pub(super) fn refuse(&self, id: &Id, method: &str) {
+        self.decline(id, questions::refusal(id, method));
+    }
+
+    /// Answers a question in place of the client, unless others share it and may be asked.
+    pub(super) fn decline(&self, id: &Id, answer: Bytes) {
         if !self.upcall.passes_on(id) {
-            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, method)));
+            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, answer));
         }
     }
 
@@ -103,7 +106,7 @@ impl Held {
     /// Nobody answers: the upstream is told so, and the clocks go on.
     pub(super) fn decline_questions(&mut self) {
         for (id, method) in self.assignment.ticket.call().withdraw_questions() {
-            self.refuse(&id, &method);
+            self.decline(&id, questions::unanswered(&id, &method));
         }
         self.go_on();
     }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
@@ -21,6 +22,8 @@ pub(super) enum Upcall {
     Open(Box<Exchange>),
     /// It is shared with equal calls.
     Shared(Follower),
+    /// It was, and goes on without us.
+    Left,
     /// The answer was taken out.
     Over,
 }
@@ -57,6 +60,15 @@ impl Upcall {
         Self::Opening(Box::pin(async move { Exchange::open(&client, request, limits, Some(resume)).await }))
     }
 
+    /// The same after a pause.
+    pub(super) fn start_after(pause: Duration, leg: &Leg, request: Outbound, limits: Limits) -> Self {
+        let (client, resume) = (leg.upstream.client.clone(), leg.resume());
+        Self::Opening(Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            Exchange::open(&client, request, limits, Some(resume)).await
+        }))
+    }
+
     /// Waits for what comes next. Cancel safe: what has come is kept here.
     pub(super) async fn next(&mut self) -> Result<Came, Error> {
         match self {
@@ -68,7 +80,7 @@ impl Upcall {
             }
             Self::Open(exchange) => exchange.next().await.map(Came::Part),
             Self::Shared(follower) => follower.next().await,
-            Self::Over => std::future::pending().await,
+            Self::Left | Self::Over => std::future::pending().await,
         }
     }
 
@@ -76,22 +88,19 @@ impl Upcall {
     pub(super) fn take(&mut self) -> Option<Exchange> {
         match std::mem::replace(self, Self::Over) {
             Self::Open(exchange) => Some(*exchange),
-            Self::Opening(_) | Self::Shared(_) | Self::Over => None,
+            Self::Opening(_) | Self::Shared(_) | Self::Left | Self::Over => None,
         }
     }
 
     /// Stops following an exchange that is shared; `false` if it is not.
     pub(super) fn leave(&mut self, reason: &str) -> bool {
-        match std::mem::replace(self, Self::Over) {
-            Self::Shared(follower) => {
-                follower.leave(reason);
-                true
-            }
-            own => {
-                *self = own;
-                false
-            }
+        if !matches!(self, Self::Shared(_)) {
+            return false;
         }
+        if let Self::Shared(follower) = std::mem::replace(self, Self::Left) {
+            follower.leave(reason);
+        }
+        true
     }
 
     /// Leaves a question to others that share the exchange; `false` if it is not shared.
@@ -99,14 +108,14 @@ impl Upcall {
         if let Self::Shared(follower) = self {
             follower.pass_on(question);
         }
-        matches!(self, Self::Shared(_))
+        matches!(self, Self::Shared(_) | Self::Left)
     }
 
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Open(exchange) => exchange.status(),
             Self::Shared(follower) => follower.status(),
-            Self::Opening(_) | Self::Over => StatusCode::OK,
+            Self::Opening(_) | Self::Left | Self::Over => StatusCode::OK,
         }
     }
 
@@ -114,7 +123,7 @@ impl Upcall {
         match self {
             Self::Open(exchange) => exchange.kind(),
             Self::Shared(follower) => follower.kind(),
-            Self::Opening(_) | Self::Over => Kind::Other,
+            Self::Opening(_) | Self::Left | Self::Over => Kind::Other,
         }
     }
 
@@ -142,7 +151,7 @@ impl Upcall {
         match self {
             Self::Open(exchange) => Some(exchange.headers()),
             Self::Shared(follower) => follower.headers(),
-            Self::Opening(_) | Self::Over => None,
+            Self::Opening(_) | Self::Left | Self::Over => None,
         }
     }
 }

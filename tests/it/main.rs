@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // tests may fail, and have no work to drain
 #![allow(unreachable_pub)] // `pub` says what the support offers to the stories
 
+mod batch;
 mod binary;
 mod cancel;
 mod coalesce;
@@ -27,3 +28,4 @@ mod streams;
 mod support;
 mod threshold;
 mod upstream_itself;
+mod upstream_tasks;

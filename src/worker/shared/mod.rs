@@ -116,6 +116,7 @@ mod tests {
 
     use super::*;
     use crate::jsonrpc::Id;
+    use crate::mcp::Abilities;
     use crate::session::{self, Fingerprints, Habit, Patience, Sessions};
     use crate::shutdown::Work;
     use crate::store::{self, Clock, Memory, Tasks};
@@ -135,6 +136,7 @@ mod tests {
             patience: Arc::new(Patience::default()),
             metrics,
             sharing: Arc::default(),
+            ports: worker::Ports::default(),
             active: Arc::default(),
         }
     }
@@ -156,14 +158,17 @@ mod tests {
             ticket: session.calls.enter(&Id::from_string("c"), true),
             received,
             max_runtime: None,
+            input_timeout: Duration::from_secs(1),
             inline: 1,
             max_result: 1,
             head: None,
             repeatable: false,
             keeps_event_ids: true,
+            follows_tasks: false,
             own_token: None,
             listener: Listener {
                 takes_events: true,
+                abilities: Abilities::ALL,
                 habit: Habit::Client(String::new(), Ipv4Addr::LOCALHOST.into()),
                 in_session: true,
             },
