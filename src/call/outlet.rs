@@ -42,6 +42,11 @@ impl Outlet {
         self.begin().await;
     }
 
+    /// It may take long, and nothing is there to say: the stream begins now. Not cancel safe.
+    pub async fn hold(&self) {
+        self.send(Step::Hold).await;
+    }
+
     /// An event to relay. Not cancel safe.
     pub async fn event(&self, event: Event) {
         self.begin().await;
