@@ -17,7 +17,7 @@ use crate::task::{Event, Made, Question, QuestionKey, TaskId};
 use super::cancel::deliver;
 use super::deferred::Deferred;
 use super::port::{Carrier, Marking};
-use super::questions::{refusal, unanswered};
+use super::questions::unanswered;
 
 /// A question that nobody has answered yet.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Deferred {
             // The record has accepted it: nobody else can answer this question.
             let Some(asked) = self.take(&key) else { continue };
             if let Ok(response) = Envelope::read(response) {
-                self.tell(&asked, response.with_id(&asked.upstream_id));
+                self.answer(&asked.upstream_id, response.with_id(&asked.upstream_id));
             }
         }
         self.offer();
@@ -102,7 +102,7 @@ impl Deferred {
             if self.note_change(Event::Answered(key.clone())).await
                 && let Some(asked) = self.take(&key)
             {
-                self.tell(&asked, unanswered(&asked.upstream_id, &asked.question.method));
+                self.held.decline(&asked.upstream_id, unanswered(&asked.upstream_id, &asked.question.method));
             }
             if let Some(asked) = self.asked.iter_mut().find(|asked| asked.question.key == key) {
                 asked.until = now + Duration::from_secs(1);
@@ -114,7 +114,7 @@ impl Deferred {
     pub(super) fn decline_open(&mut self) {
         for asked in std::mem::take(&mut self.asked) {
             self.port.settled(&asked.question.key);
-            self.tell(&asked, refusal(&asked.upstream_id, &asked.question.method));
+            self.held.refuse(&asked.upstream_id, &asked.question.method);
         }
     }
 
@@ -128,13 +128,13 @@ impl Deferred {
         Some(asked)
     }
 
-    fn tell(&self, asked: &Asked, response: Bytes) {
+    fn answer(&self, id: &Id, response: Bytes) {
         let leg = &self.held.assignment.leg;
-        drop(deliver(&self.held.worker.work, leg, response));
         if let Some(session) = &leg.session {
-            // Who shares the exchange need not ask any more.
-            session.calls.answered(&asked.upstream_id);
+            // Whoever shares the call is not asked any more.
+            session.calls.answered(id);
         }
+        drop(deliver(&self.held.worker.work, leg, response));
     }
 
     /// Puts every open question that is with nobody to whoever can answer it: who waits for the task first, then who

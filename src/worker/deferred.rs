@@ -98,12 +98,8 @@ impl Deferred {
 
     /// Tells the upstream that nobody wants the outcome any more, and answers what it still asks.
     async fn call_off(&mut self, reason: &str) {
-        // Who shares the exchange answers in this one's place.
-        let is_alone = !self.held.upcall.is_shared();
         self.held.cancel(reason).await;
-        if is_alone {
-            self.decline_open();
-        }
+        self.decline_open();
     }
 
     async fn wait(&mut self, ended: &CancellationToken) -> End {

@@ -1,5 +1,6 @@
 //! What a held call's upstream says before its answer: relayed, kept back, or answered here.
 
+use bytes::Bytes;
 use http::StatusCode;
 use tokio::time::Instant;
 
@@ -85,8 +86,13 @@ impl Held {
 
     /// Nobody will answer: the upstream is told so.
     pub(super) fn refuse(&self, id: &Id, method: &str) {
+        self.decline(id, questions::refusal(id, method));
+    }
+
+    /// Answers a question in place of the client, unless others share it and may be asked.
+    pub(super) fn decline(&self, id: &Id, answer: Bytes) {
         if !self.upcall.passes_on(id) {
-            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, method)));
+            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, answer));
         }
     }
 
@@ -117,10 +123,7 @@ impl Held {
     /// Nobody answers: the upstream is told so, and the clocks go on.
     pub(super) fn decline_questions(&mut self) {
         for (id, method) in self.assignment.ticket.call().withdraw_questions() {
-            if !self.upcall.passes_on(&id) {
-                let answer = questions::unanswered(&id, &method);
-                drop(cancel::deliver(&self.worker.work, &self.assignment.leg, answer));
-            }
+            self.decline(&id, questions::unanswered(&id, &method));
         }
         self.go_on();
     }
