@@ -22,36 +22,31 @@ async fn slow() -> (Upstream, Latch) {
 
 #[tokio::test]
 async fn b21_a_wait_begins_at_once_and_is_kept_alive() {
-    for builder in [Upstream::builder(), Upstream::builder().without_sessions()] {
-        let latch = Latch::new();
-        let upstream = builder.tool("slow", script::accepted(&latch, "late")).start().await;
-        let gate = Gate::start(&upstream, "[server]\nkeepalive = \"400ms\"").await;
-        let client = gate.client().open().await;
-        let task = client.call_task("slow", json!({})).await.core_task();
-        let started = Instant::now();
-        let body = client.body("9", "tasks/result", json!({"taskId": task}));
-        let reply = client.post(body).await;
-        assert!(reply.status == 200 && reply.is_sse(), "{:?}", reply.headers);
-        let mut events = reply.events();
-        let first = events.next().await.unwrap();
-        // Headers alone are held back by some edges.
-        let is_soon = first.at - started < ms(300);
-        assert!(first.comment.is_some() && is_soon, "at once, not at the first keepalive: {first:?}");
-        if client.session.is_some() {
-            let primer = events.next().await.unwrap();
-            assert!(primer.id.is_some() && primer.data.as_deref() == Some(""), "to take it up again: {primer:?}");
-        }
-        let mut last = first.at;
-        for _ in 0..3 {
-            let next = events.next().await.unwrap();
-            assert!(next.comment.is_some() && next.at - last < ms(1_000), "{next:?}");
-            last = next.at;
-        }
-        latch.open();
-        let end = soon("the result", events.message()).await.unwrap();
-        assert_eq!((&end["id"], &end["result"]["content"][0]["text"]), (&json!(9), &json!("late")));
-        assert!(events.next().await.is_none(), "the answer is the last event");
+    let (upstream, latch) = slow().await;
+    let gate = Gate::start(&upstream, "[server]\nkeepalive = \"400ms\"").await;
+    let client = gate.client().open().await;
+    let task = client.call_task("slow", json!({})).await.core_task();
+    let started = Instant::now();
+    let body = client.body("9", "tasks/result", json!({"taskId": task}));
+    let reply = client.post(body).await;
+    assert!(reply.status == 200 && reply.is_sse(), "{:?}", reply.headers);
+    let mut events = reply.events();
+    let first = events.next().await.unwrap();
+    // Headers alone are held back by some edges.
+    let is_soon = first.at - started < ms(300);
+    assert!(first.comment.is_some() && is_soon, "at once, not at the first keepalive: {first:?}");
+    let primer = events.next().await.unwrap();
+    assert!(primer.id.is_some() && primer.data.as_deref() == Some(""), "to take it up again: {primer:?}");
+    let mut last = first.at;
+    for _ in 0..3 {
+        let next = events.next().await.unwrap();
+        assert!(next.comment.is_some() && next.at - last < ms(1_000), "{next:?}");
+        last = next.at;
     }
+    latch.open();
+    let end = soon("the result", events.message()).await.unwrap();
+    assert_eq!((&end["id"], &end["result"]["content"][0]["text"]), (&json!(9), &json!("late")));
+    assert!(events.next().await.is_none(), "the answer is the last event");
 }
 
 #[tokio::test]
