@@ -21,10 +21,12 @@ async fn b61a_polls_never_reach_the_upstream() {
             .tool("fast", script::says("quick"))
             .start()
             .await;
-        let gate = Gate::start(&upstream, "").await;
+        let patient = "[upstream]\n[[upstream.rule]]\ntool = \"fast\"\nthreshold = \"30s\"";
+        let gate = Gate::start(&upstream, patient).await;
         let client = dialect.client(&gate, json!({})).open().await;
         client.tools().await;
         let id = dialect.start(&client, "slow", json!({})).await;
+        // The session's own stream is opened once, whenever.
         let before = upstream.http("POST").len();
         let polls = join_all((0..200).map(|_| dialect.read(&client, &id)));
         let others = join_all((0..5).map(|_| client.call("fast", json!({}))));
