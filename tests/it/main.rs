@@ -21,6 +21,7 @@ mod pitfalls;
 mod progress;
 mod retries;
 mod rmcp;
+mod schemas;
 mod sessions;
 mod streams;
 mod support;

@@ -5,6 +5,7 @@
 pub mod client;
 pub mod gate;
 pub mod process;
+pub mod schema;
 pub mod sdk;
 pub mod upstream;
 
