@@ -76,6 +76,7 @@ client_command() {
     python-v1) [ -e "$PLACE/python-v1/installed" ] && echo "$PLACE/python-v1/bin/python clients/python_v1.py" ;;
     python-v2) [ -e "$PLACE/python-v2/installed" ] && echo "$PLACE/python-v2/bin/python clients/python_v2.py" ;;
     fastmcp) [ -e "$PLACE/fastmcp/installed" ] && echo "$PLACE/fastmcp/bin/python clients/fastmcp_client.py" ;;
+    fastmcp-v3) [ -e "$PLACE/fastmcp-v3/installed" ] && echo "$PLACE/fastmcp-v3/bin/python clients/fastmcp_v3_client.py" ;;
     typescript) [ -e node_modules/.installed ] && echo "node clients/typescript.mjs" ;;
     typescript-v2) [ -e node_modules/.installed ] && [ -n "$NODE" ] && echo "$NODE clients/typescript_v2.mjs" ;;
     inspector) [ -e node_modules/.installed ] && [ -n "$NODE" ] && echo "bash clients/inspector.sh" ;;
@@ -124,13 +125,13 @@ combination() {
 CLIENTS=(
   "typescript job" "python-v1 job" "python-v2 job" "fastmcp job"
   "typescript task" "python-v1 task" "python-v2 task" "fastmcp task" "inspector task"
-  "typescript core" "typescript-v2 core" "python-v1 core"
+  "typescript core" "typescript-v2 core" "python-v1 core" "fastmcp-v3 core"
   "python-v2 fast" "fastmcp fast"
 )
 # What servers get as well that can be asked to stop, and that ask: these need a stream for each call.
 LIVELY=(
-  "typescript stream" "typescript cancel" "typescript-v2 cancel" "python-v1 cancel"
-  "typescript elicit" "typescript-v2 elicit" "python-v1 elicit"
+  "typescript stream" "typescript cancel" "typescript-v2 cancel" "python-v1 cancel" "fastmcp-v3 cancel"
+  "typescript elicit" "typescript-v2 elicit" "python-v1 elicit" "fastmcp-v3 elicit"
   "typescript elicit-ext" "python-v1 elicit-ext"
   "typescript elicit-job" "python-v1 elicit-job" "python-v2 elicit-job" "fastmcp elicit-job"
 )
@@ -138,7 +139,7 @@ LIVELY=(
 OWN_TASKS=(
   "typescript core" "typescript stream" "typescript cancel" "typescript elicit"
   "typescript-v2 core" "typescript-v2 cancel"
-  "python-v1 core" "python-v1 cancel" "python-v1 elicit"
+  "python-v1 core" "python-v1 cancel" "python-v1 elicit" "fastmcp-v3 core" "fastmcp-v3 cancel"
   "typescript required" "python-v1 required" "python-v2 required" "fastmcp required"
 )
 
