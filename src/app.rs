@@ -17,7 +17,7 @@ use crate::store::{Clock, Memory, Tasks};
 use crate::telemetry::Readiness;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::{self, Upstream};
-use crate::worker::{Limits, Worker};
+use crate::worker::{Limits, Ports, Worker};
 
 /// How long what was cut off may take to say so.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -72,6 +72,7 @@ impl App {
             tasks: Tasks::new(Memory::new(config.store, clock), clock, metrics.clone()),
             work: work.clone(),
             limits: Arc::new(Limits::new(config.worker)),
+            ports: Ports::default(),
             patience: Arc::new(Patience::default()),
             metrics: metrics.clone(),
             active: Arc::default(),

@@ -26,6 +26,9 @@ pub enum Error {
     /// Tasks cannot be read now.
     #[error("tasks cannot be read at the moment; try again shortly")]
     StoreUnavailable,
+    /// A call that can only run as a task finds no place.
+    #[error("too many tasks are running; wait until one has ended, or call without `task`")]
+    TooManyTasks,
     /// Nothing was sent.
     #[error("the upstream server cannot be reached: {0}; check that it runs, then call again")]
     Unreachable(String),
@@ -59,7 +62,11 @@ impl Error {
             Self::InvalidRequest(_) | Self::MethodNotFound(_) | Self::InvalidParams(_) | Self::SessionEnded => {
                 Side::Client
             }
-            Self::ShuttingDown | Self::StoreUnavailable | Self::MaxRuntime(_) | Self::TooLarge { .. } => Side::Gateway,
+            Self::ShuttingDown
+            | Self::StoreUnavailable
+            | Self::TooManyTasks
+            | Self::MaxRuntime(_)
+            | Self::TooLarge { .. } => Side::Gateway,
             Self::Unreachable(_) | Self::Protocol { .. } | Self::OutcomeUnknown(_) => Side::Upstream,
         }
     }
@@ -73,6 +80,7 @@ impl Error {
             }
             Self::ShuttingDown => Reason::ShuttingDown,
             Self::StoreUnavailable => Reason::StoreUnavailable,
+            Self::TooManyTasks => Reason::TooManyTasks,
             Self::Unreachable(_) => Reason::UpstreamUnreachable,
             Self::Protocol { .. } => Reason::UpstreamProtocol,
             Self::OutcomeUnknown(_) => Reason::OutcomeUnknown,

@@ -317,6 +317,7 @@ mod tests {
             max_ttl: second,
             poll_interval: second,
             max_runtime: second,
+            input_timeout: second,
             without_tasks: crate::policy::WithoutTasks::Job,
             retry: crate::policy::Retry::Never,
             max_result: 1,

@@ -41,6 +41,7 @@ fn defaults() -> Terms {
         max_ttl: Duration::from_secs(24 * 3600),
         poll_interval: Duration::from_secs(2),
         max_runtime: Duration::from_secs(3600),
+        input_timeout: Duration::from_secs(300),
         without_tasks: WithoutTasks::default(),
         retry: Retry::default(),
         max_result: 32 << 20,
@@ -90,11 +91,12 @@ pub(super) fn terms(section: &Section<'_>, base: &Terms, threshold: Flag<'_>) ->
         max_ttl: section.read_or("max_ttl", base.max_ttl, value::duration),
         poll_interval: section.read_or("poll_interval", base.poll_interval, interval),
         max_runtime: section.read_or("max_runtime", base.max_runtime, value::duration),
+        input_timeout: section.read_or("input_timeout", base.input_timeout, value::duration),
         without_tasks: section.read_or("without_tasks", base.without_tasks, value::choice(&without)),
         retry: section.read_or("retry", base.retry, value::choice(&retries)),
         max_result: section.read_or("max_result", base.max_result, value::size),
     };
-    section.not_yet(&["input_timeout", "coalesce"]);
+    section.not_yet(&["coalesce"]);
     check_terms(section, &terms, threshold);
     terms
 }
@@ -124,6 +126,7 @@ pub(super) fn gateway(jobs: Section<'_>, dialect: Section<'_>, tasks: &Tasks) ->
     dialect.done();
     gateway::Options {
         max_result: tasks.terms.max_result,
+        input_timeout: tasks.terms.input_timeout,
         jobs: read_jobs(jobs),
         handshake_extension,
         owner: tasks.owner,

@@ -15,6 +15,7 @@ pub fn code(error: &Error) -> i64 {
         Error::InvalidParams(_) => INVALID_PARAMS,
         Error::ShuttingDown
         | Error::StoreUnavailable
+        | Error::TooManyTasks
         | Error::Unreachable(_)
         | Error::Protocol { .. }
         | Error::OutcomeUnknown(_)

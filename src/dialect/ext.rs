@@ -7,9 +7,10 @@ use bytes::Bytes;
 
 use crate::jsonrpc::{Object, Rope};
 use crate::mcp::rfc3339;
-use crate::task::{Status, Task, Timestamp};
+use crate::task::{Question, Status, Task, Timestamp};
 
 use super::error::failure_object;
+use super::told::{Spelling, status_message};
 use super::{JobNames, job};
 
 /// The result that announces a task.
@@ -21,10 +22,14 @@ pub fn created(task: &Task, now: Timestamp, names: &JobNames) -> String {
 
 /// The result of `tasks/get`; `result` is the text of a completed task's result.
 #[must_use]
-pub fn read(task: &Task, result: Option<Bytes>, now: Timestamp) -> Rope {
-    let object = fields(Object::new().string("resultType", "complete"), task, now)
-        .number("ttl", task.reported_ttl(now))
-        .number("pollInterval", task.reported_interval(now));
+pub fn read(task: &Task, result: Option<Bytes>, now: Timestamp, spelling: Spelling) -> Rope {
+    let object = fields(Object::new().string("resultType", "complete"), task, now);
+    let object = match spelling {
+        Spelling::Own => object,
+        Spelling::Both => {
+            object.number("ttl", task.reported_ttl(now)).number("pollInterval", task.reported_interval(now))
+        }
+    };
     match (&task.status, result) {
         (Status::Completed { .. }, Some(result)) => {
             let head = object.raw("result", "").open();
@@ -34,6 +39,7 @@ pub fn read(task: &Task, result: Option<Bytes>, now: Timestamp) -> Rope {
             let error = serde_json::to_string(&failure_object(failure)).expect("an error object is plain JSON");
             object.raw("error", &error)
         }
+        (Status::InputRequired { questions, .. }, _) => object.raw("inputRequests", &input_requests(questions)),
         (Status::Working { .. } | Status::Completed { .. } | Status::Cancelled { .. }, _) => object,
     }
     .finish()
@@ -49,6 +55,7 @@ pub fn acknowledged() -> &'static str {
 fn fields(object: Object, task: &Task, now: Timestamp) -> Object {
     let status = match &task.status {
         Status::Working { .. } => "working",
+        Status::InputRequired { .. } => "input_required",
         Status::Completed { .. } => "completed",
         Status::Failed { .. } => "failed",
         Status::Cancelled { .. } => "cancelled",
@@ -56,19 +63,23 @@ fn fields(object: Object, task: &Task, now: Timestamp) -> Object {
     object
         .string("taskId", &task.id.to_string())
         .string("status", status)
-        .maybe_string("statusMessage", status_message(task).as_deref())
+        .maybe_string("statusMessage", status_message(&task.status).as_deref())
         .string("createdAt", &rfc3339(task.created.0))
         .string("lastUpdatedAt", &rfc3339(task.updated.0))
         .number("ttlMs", task.reported_ttl(now))
         .number("pollIntervalMs", task.reported_interval(now))
 }
 
-fn status_message(task: &Task) -> Option<String> {
-    match &task.status {
-        Status::Working { note } => note.as_ref().map(crate::task::Note::line),
-        Status::Failed { failure, .. } => Some(failure_object(failure).message),
-        Status::Completed { .. } | Status::Cancelled { .. } => None,
-    }
+fn input_requests(questions: &[Question]) -> String {
+    let requests = questions.iter().fold(Object::new(), |requests, question| {
+        let request = Object::new().string("method", &question.method);
+        let request = match &question.params {
+            Some(params) => request.raw("params", params),
+            None => request,
+        };
+        requests.raw(question.key.as_str(), &request.finish())
+    });
+    requests.finish()
 }
 
 #[cfg(test)]
@@ -76,7 +87,7 @@ mod tests {
     use super::*;
     use crate::jsonrpc::ErrorObject;
     use crate::store::conformance::sample;
-    use crate::task::{Event, Failure, Note, Reason};
+    use crate::task::{Event, Failure, Note, QuestionKey, Reason};
     use serde_json::{Value, json};
 
     fn text(rope: &Rope) -> String {
@@ -110,25 +121,49 @@ mod tests {
         let now = Timestamp(2_000);
         let note = Note { progress: "4".into(), total: Some("10".into()), message: Some("meshing".into()) };
         let working = task.apply(Event::Progress(note), now).unwrap();
-        let told = value(&text(&read(&working, None, now)));
+        let told = value(&text(&read(&working, None, now, Spelling::Both)));
         assert_eq!((&told["status"], &told["statusMessage"]), (&json!("working"), &json!("40% (4 of 10): meshing")));
         assert_eq!((&told["ttl"], &told["pollInterval"]), (&told["ttlMs"], &told["pollIntervalMs"]));
 
-        let done = task.apply(Event::Completed { bytes: 1, is_error: true }, now).unwrap();
+        let done = task.apply(Event::Completed { bytes: 1, tool_error: Some("no".into()) }, now).unwrap();
         let result = Bytes::from_static(br#"{"content":[],"isError":true,"n":1.0}"#);
-        let told = text(&read(&done, Some(result), now));
+        let told = text(&read(&done, Some(result), now, Spelling::Own));
         assert!(told.contains(r#""result":{"content":[],"isError":true,"n":1.0}"#), "{told}");
         assert_eq!(value(&told)["status"], "completed");
 
         let error: ErrorObject = serde_json::from_str(r#"{"code":-1,"message":"no","data":{"k":1.0}}"#).unwrap();
         let failed = task.apply(Event::Failed(Failure::Upstream(error)), now).unwrap();
-        let told = text(&read(&failed, None, now));
+        let told = text(&read(&failed, None, now, Spelling::Own));
         assert!(told.contains(r#""error":{"code":-1,"message":"no","data":{"k":1.0}}"#), "{told}");
         assert_eq!(value(&told)["statusMessage"], "no");
 
         let lost = Failure::Lost { reason: Reason::OutcomeUnknown, text: "outcome unknown: cut".into() };
-        let told = value(&text(&read(&task.apply(Event::Failed(lost), now).unwrap(), None, now)));
+        let told = value(&text(&read(&task.apply(Event::Failed(lost), now).unwrap(), None, now, Spelling::Own)));
         assert_eq!(told["error"]["data"]["reason"], "outcome_unknown");
-        assert_eq!(value(&text(&read(&task.apply(Event::Cancelled, now).unwrap(), None, now)))["status"], "cancelled");
+        assert_eq!(
+            value(&text(&read(&task.apply(Event::Cancelled, now).unwrap(), None, now, Spelling::Own)))["status"],
+            "cancelled"
+        );
+    }
+
+    #[test]
+    fn b49_open_questions_are_told_with_their_keys() {
+        let now = Timestamp(2_000);
+        let ask = |method: &str, params: Option<&str>| Question {
+            key: QuestionKey::random(),
+            method: method.into(),
+            params: params.map(Into::into),
+        };
+        let (one, two) = (ask("elicitation/create", Some(r#"{"message":"Go?","n":1.0}"#)), ask("roots/list", None));
+        let asked = sample(1, 1_000).apply(Event::Asked(one.clone()), now).unwrap();
+        let asked = asked.apply(Event::Asked(two.clone()), now).unwrap();
+        let told = text(&read(&asked, None, now, Spelling::Own));
+        let requests = format!(
+            r#""inputRequests":{{"{}":{{"method":"elicitation/create","params":{{"message":"Go?","n":1.0}}}},"{}":{{"method":"roots/list"}}}}"#,
+            one.key.as_str(),
+            two.key.as_str()
+        );
+        assert!(told.contains(&requests), "{told}");
+        assert_eq!(value(&told)["status"], "input_required");
     }
 }

@@ -4,10 +4,11 @@ use bytes::Bytes;
 
 use crate::jsonrpc::{ErrorObject, Object, Rope, insert_first, members};
 use crate::mcp::text_block;
-use crate::task::{Failure, Status, Task, Timestamp};
+use crate::task::{Failure, Note, Status, Task, Timestamp};
 
 use super::JobNames;
 use super::error::failure_object;
+use super::told::waiting;
 
 /// The result that announces a job.
 #[must_use]
@@ -25,9 +26,9 @@ pub fn announcement(task: &Task, names: &JobNames) -> String {
 #[must_use]
 pub fn read(task: &Task, result: Option<&Bytes>, now: Timestamp, names: &JobNames) -> Rope {
     match (&task.status, result) {
-        (Status::Working { .. }, _) => said(&running(task, now, names)).into(),
-        (Status::Completed { is_error, .. }, Some(result)) => {
-            let head = status(if *is_error { "error" } else { "done" }, task).finish();
+        (Status::Working { .. } | Status::InputRequired { .. }, _) => said(&running(task, now, names)).into(),
+        (Status::Completed { tool_error, .. }, Some(result)) => {
+            let head = status(if tool_error.is_some() { "error" } else { "done" }, task).finish();
             finished(text_block(&head), result)
         }
         (Status::Completed { .. }, None) => expired().into(),
@@ -41,7 +42,7 @@ pub fn read(task: &Task, result: Option<&Bytes>, now: Timestamp, names: &JobName
 pub fn cancelled(task: &Task, names: &JobNames) -> String {
     match &task.status {
         Status::Cancelled { .. } => said(&status("cancelled", task).finish()),
-        Status::Working { .. } | Status::Completed { .. } | Status::Failed { .. } => {
+        Status::Working { .. } | Status::InputRequired { .. } | Status::Completed { .. } | Status::Failed { .. } => {
             let message = format!("The job had ended already. Read it with {}", next_call(task, names));
             said(&status(word(task), task).string("message", &message).finish())
         }
@@ -96,11 +97,11 @@ fn handle(task: &Task, names: &JobNames) -> String {
 
 fn running(task: &Task, now: Timestamp, names: &JobNames) -> String {
     let seconds = elapsed(task, now);
-    let note = match &task.status {
-        Status::Working { note: Some(note) } => Some(note.line()),
-        _ => None,
-    };
-    let told = note.as_deref().map(|line| format!(" Last reported: {line}.")).unwrap_or_default();
+    let note = task.status.note().map(Note::line);
+    let mut told = note.as_deref().map(|line| format!(" Last reported: {line}.")).unwrap_or_default();
+    if let Some(question) = task.status.questions().first() {
+        told.push_str(&format!(" It is {}.", waiting(question)));
+    }
     let next = next_call(task, names);
     let message = format!("Still not finished after {seconds} s.{told} Poll again with {next}.");
     status("running", task)
@@ -144,9 +145,9 @@ fn status(word: &str, task: &Task) -> Object {
 
 fn word(task: &Task) -> &'static str {
     match &task.status {
-        Status::Working { .. } => "running",
-        Status::Completed { is_error: false, .. } => "done",
-        Status::Completed { is_error: true, .. } | Status::Failed { .. } => "error",
+        Status::Working { .. } | Status::InputRequired { .. } => "running",
+        Status::Completed { tool_error: None, .. } => "done",
+        Status::Completed { tool_error: Some(_), .. } | Status::Failed { .. } => "error",
         Status::Cancelled { .. } => "cancelled",
     }
 }
@@ -226,8 +227,9 @@ mod tests {
     #[test]
     fn a_finished_job_is_the_upstreams_own_result_and_one_block() {
         let names = JobNames::default();
-        let done = |text: &'static str, is_error| {
-            let task = sample(1, 1_000).apply(Event::Completed { bytes: 1, is_error }, Timestamp(2_000)).unwrap();
+        let done = |text: &'static str, is_error: bool| {
+            let tool_error = is_error.then(|| "no".into());
+            let task = sample(1, 1_000).apply(Event::Completed { bytes: 1, tool_error }, Timestamp(2_000)).unwrap();
             let head = text_block(&status(if is_error { "error" } else { "done" }, &task).finish());
             (read(&task, Some(&Bytes::from_static(text.as_bytes())), Timestamp(3_000), &names), head)
         };

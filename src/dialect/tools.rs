@@ -57,6 +57,15 @@ pub enum Added<'a> {
     WithList(&'a JobNames),
 }
 
+/// What becomes of one tool's entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// This client may be given a job handle for it.
+    pub may_defer: bool,
+    /// This client may ask for it to run as a task of 2025-11-25.
+    pub runs_as_task: bool,
+}
+
 /// What to do with one page of `tools/list`.
 #[derive(Clone, Copy, Debug)]
 pub struct Listing<'a> {
@@ -72,9 +81,9 @@ const READS: &str = r#"{"readOnlyHint":true,"destructiveHint":false,"idempotentH
 const CANCELS: &str = r#"{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":true,"openWorldHint":false}"#;
 const HANDLE_SCHEMA: &str = r#"{"type":"object","properties":{"status":{"type":"string"},"job_id":{"type":"string"},"message":{"type":"string"}},"required":["status","job_id"]}"#;
 
-/// The text of a `tools/list` result for such a client; `may_defer` tells of a tool by its name.
+/// The text of a `tools/list` result for such a client; `effects` tells of a tool by its name.
 #[must_use]
-pub fn edit_tools_list(result: &Bytes, listing: Listing<'_>, may_defer: impl Fn(&str) -> bool) -> Bytes {
+pub fn edit_tools_list(result: &Bytes, listing: Listing<'_>, effects: impl Fn(&str) -> Effects) -> Bytes {
     let Ok(text) = std::str::from_utf8(result) else { return result.clone() };
     let Some(page) = members(text) else { return result.clone() };
     let mut edits = Vec::new();
@@ -87,7 +96,7 @@ pub fn edit_tools_list(result: &Bytes, listing: Listing<'_>, may_defer: impl Fn(
     let sentence = sentence(listing.result_tool);
     for tool in &list {
         let at = offset_in(text, tool.get()).start;
-        edits.extend(edit_tool(tool.get(), at, (&sentence, listing.output_schema), &may_defer));
+        edits.extend(edit_tool(tool.get(), at, (&sentence, listing.output_schema), &effects));
     }
     if let Some(added) = listing.add {
         let ours = definitions(added).join(",");
@@ -106,15 +115,19 @@ fn edit_tool(
     tool: &str,
     at: usize,
     (sentence, schema): (&str, OutputSchema),
-    may_defer: &impl Fn(&str) -> bool,
+    effects: &impl Fn(&str) -> Effects,
 ) -> Vec<Edit> {
     let Some(found) = members(tool) else { return Vec::new() };
     let find = |name: &str| found.iter().find(|member| member.name == name);
     let name = find("name").and_then(|member| serde_json::from_str::<String>(member.value).ok());
-    if !name.is_some_and(|name| may_defer(&name)) {
-        return Vec::new();
-    }
+    let effects = name.map(|name| effects(&name)).unwrap_or_default();
     let mut edits = Vec::new();
+    if effects.runs_as_task {
+        edits.push(task_support(find("execution"), at));
+    }
+    if !effects.may_defer {
+        return edits;
+    }
     match find("description") {
         Some(member) if member.value.len() > 2 && member.value.ends_with('"') => {
             edits.push(Edit::insert(at + member.value_at.end - 1, format!(" {sentence}")));
@@ -131,6 +144,23 @@ fn edit_tool(
         (OutputSchema::Widen, Some(member)) => edits.push(widen(member, at)),
     }
     edits
+}
+
+/// `execution.taskSupport` becomes `optional`, whatever it said: servers say `forbidden` of every ordinary tool.
+fn task_support(execution: Option<&Member<'_>>, at: usize) -> Edit {
+    const OPTIONAL: &str = r#""taskSupport":"optional""#;
+    let Some(member) = execution else { return Edit::insert(at + 1, format!("\"execution\":{{{OPTIONAL}}},")) };
+    let value_at = at + member.value_at.start;
+    let Some(inside) = members(member.value) else {
+        return Edit::new(value_at..at + member.value_at.end, format!("{{{OPTIONAL}}}"));
+    };
+    match inside.iter().find(|member| member.name == "taskSupport") {
+        Some(known) => Edit::new(value_at + known.at.start..value_at + known.at.end, OPTIONAL),
+        None => {
+            let comma = if inside.is_empty() { "" } else { "," };
+            Edit::insert(value_at + 1, format!("{OPTIONAL}{comma}"))
+        }
+    }
 }
 
 /// The original schema or a handle; definitions move to the root, where references look for them.
@@ -196,7 +226,7 @@ mod tests {
     use serde_json::Value;
 
     fn edited(text: &str, listing: Listing<'_>) -> String {
-        let slow = |name: &str| name == "slow";
+        let slow = |name: &str| Effects { may_defer: name == "slow", runs_as_task: name == "task" };
         String::from_utf8(edit_tools_list(&Bytes::copy_from_slice(text.as_bytes()), listing, slow).to_vec()).unwrap()
     }
 
@@ -214,6 +244,21 @@ mod tests {
         assert_eq!(edited(text, only(OutputSchema::Drop)), expected);
         for text in ["7", r#"{"tools":7}"#, r#"{"tools":[7,{"name":5}]}"#] {
             assert_eq!(edited(text, only(OutputSchema::Drop)), text);
+        }
+    }
+
+    #[test]
+    fn b52_what_may_run_as_a_task_says_optional() {
+        for (more, expected) in [
+            ("", r#""execution":{"taskSupport":"optional"},"name":"task""#),
+            (r#","execution":{"taskSupport":"forbidden","x":1}"#, r#""execution":{"taskSupport":"optional","x":1}"#),
+            (r#","execution":{"x":1}"#, r#""execution":{"taskSupport":"optional","x":1}"#),
+            (r#","execution":{}"#, r#""execution":{"taskSupport":"optional"}"#),
+            (r#","execution":null"#, r#""execution":{"taskSupport":"optional"}"#),
+        ] {
+            let told = edited(&format!(r#"{{"tools":[{{"name":"task"{more}}}]}}"#), only(OutputSchema::Drop));
+            assert!(told.contains(expected), "{told}");
+            assert!(serde_json::from_str::<Value>(&told).unwrap()["tools"][0].get("description").is_none());
         }
     }
 

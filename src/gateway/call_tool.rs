@@ -9,17 +9,19 @@ use bytes::Bytes;
 
 use crate::call::{Error, Outgoing};
 use crate::dialect::Dialect;
-use crate::jsonrpc::{Edit, Envelope, Id, members, offset_in, remove, splice};
+use crate::jsonrpc::{Edit, Envelope, Id, entries, members, offset_in, remove, splice};
 use crate::mcp::Params;
 use crate::policy::{Mode, Plan, Retry, Terms, plan};
 use crate::task::{Owner, OwnerMode};
-use crate::worker::{Assignment, Deferral};
+use crate::worker::{Assignment, Deferral, Permit};
 
 use super::caller::Caller;
 use super::catalog::ability;
 use super::jobs::JobTool;
 use super::{Gateway, Handling, Reply};
 
+/// The shortest retention that a client can ask for: less would be a handle that is dead on arrival.
+const SHORTEST_TTL: Duration = Duration::from_secs(1);
 const NO_SESSION: &str = "Task-capable async tool calls require an MCP session";
 
 impl Gateway {
@@ -50,7 +52,7 @@ impl Gateway {
         }
         let tool = params.name().unwrap_or_default();
         let terms = caller.route.rules.terms(&tool, params.arguments()).clone();
-        let deferral = match self.deferral(caller, &tool, &terms) {
+        let deferral = match self.deferral(caller, &tool, params, &terms) {
             Ok(deferral) => deferral,
             Err(error) => return self.fails(caller, id, &error),
         };
@@ -59,18 +61,24 @@ impl Gateway {
     }
 
     /// How this call may be deferred, if it may.
-    fn deferral(&self, caller: &Caller, tool: &str, terms: &Terms) -> Result<Option<Deferral>, Error> {
+    fn deferral(
+        &self,
+        caller: &Caller,
+        tool: &str,
+        params: &Params<'_>,
+        terms: &Terms,
+    ) -> Result<Option<Deferral>, Error> {
         let plan = match plan(terms, ability(caller.dialect)) {
             Plan::Hold => return Ok(None),
-            Plan::Refuse => {
-                return Err(Error::MethodNotFound(format!(
-                    "{tool} is only for clients that support tasks: declare the extension io.modelcontextprotocol/tasks"
-                )));
-            }
+            Plan::Refuse => return Err(refused(caller.dialect, tool)),
             Plan::Race { threshold } => Plan::Race { threshold: self.patience(caller, threshold) },
             Plan::AtOnce { within } => Plan::AtOnce { within },
         };
-        let Some(owner) = self.owner(caller, terms)? else { return Ok(None) };
+        let is_core = caller.dialect == Dialect::Core;
+        let retention = retention(params.task().filter(|_| is_core), (terms.ttl, terms.max_ttl))?;
+        let Some(owner) = self.owner(caller, terms)? else {
+            return if is_core { Err(refused(caller.dialect, tool)) } else { Ok(None) };
+        };
         let names = match self.inner.job_names(caller.catalog().as_deref()) {
             Some(names) => names,
             None if caller.dialect == Dialect::Job => return Ok(None),
@@ -80,12 +88,22 @@ impl Gateway {
             plan,
             dialect: caller.dialect,
             names: Arc::new(names),
+            permit: if is_core { Some(self.permit(&owner)?) } else { None },
             owner,
             tool: tool.into(),
             threshold: terms.threshold,
-            retention: terms.ttl,
+            retention,
             poll_interval: terms.poll_interval,
         }))
+    }
+
+    /// A call that can only run as a task must find its place before it is sent: it cannot be held.
+    fn permit(&self, owner: &Owner) -> Result<Permit, Error> {
+        let worker = &self.inner.worker;
+        if worker.tasks.is_down() {
+            return Err(Error::StoreUnavailable);
+        }
+        worker.limits.permit(owner).ok_or(Error::TooManyTasks)
     }
 
     /// Who would own the task; `None` if nobody could, so that the call is held.
@@ -100,13 +118,13 @@ impl Gateway {
                 }
                 OwnerMode::Principal | OwnerMode::Id => false,
             };
-        if lacks_session && caller.dialect == Dialect::Ext {
-            return match terms.mode {
-                Mode::Async => Err(Error::InvalidParams(NO_SESSION.into())),
-                Mode::Auto | Mode::Sync => Ok(None),
-            };
+        match (caller.dialect, terms.mode) {
+            (Dialect::Core, _) | (Dialect::Ext, Mode::Async) if lacks_session => {
+                Err(Error::InvalidParams(NO_SESSION.into()))
+            }
+            (Dialect::Ext, Mode::Auto | Mode::Sync) if lacks_session => Ok(None),
+            _ => Ok(Owner::new(mode, caller.identity)),
         }
-        Ok(Owner::new(mode, caller.identity))
     }
 
     /// A threshold that such a client lives to see.
@@ -134,6 +152,7 @@ impl Gateway {
         let repeatable = terms.retry == Retry::Idempotent
             && params.name().is_some_and(|tool| caller.catalog().is_some_and(|catalog| catalog.is_repeatable(&tool)));
         assignment.max_runtime = Some(terms.max_runtime);
+        assignment.input_timeout = terms.input_timeout;
         assignment.max_result = terms.max_result;
         assignment.keeps_event_ids = deferral.is_some();
         assignment.repeatable = repeatable;
@@ -141,6 +160,29 @@ impl Gateway {
         assignment.deferral = deferral;
         assignment
     }
+}
+
+/// Why a call is not sent at all.
+fn refused(dialect: Dialect, tool: &str) -> Error {
+    Error::MethodNotFound(match dialect {
+        Dialect::Core => format!("{tool} does not run as a task here: call it without `task`"),
+        Dialect::Ext | Dialect::Job => format!(
+            "{tool} is only for clients that support tasks: declare the extension io.modelcontextprotocol/tasks"
+        ),
+    })
+}
+
+/// How long the outcome is kept: as long as the client asks for, within bounds.
+fn retention(task: Option<&str>, (ttl, max_ttl): (Duration, Duration)) -> Result<Duration, Error> {
+    let members = entries(task.unwrap_or_default());
+    let Some(asked) = members.get("ttl").filter(|text| **text != "null") else { return Ok(ttl) };
+    let wrong = || Error::InvalidParams("task.ttl is a whole number of milliseconds, at least 0".into());
+    let number: f64 = asked.parse().map_err(|_| wrong())?;
+    if number.is_nan() || number < 0.0 || (number.is_finite() && number.fract() != 0.0) {
+        return Err(wrong());
+    }
+    let asked = Duration::try_from_secs_f64(number / 1_000.0).unwrap_or(Duration::MAX);
+    Ok(asked.max(SHORTEST_TTL).min(max_ttl))
 }
 
 /// The call without `task`, and with our progress token if it brings none; returns the token if it went in.
@@ -217,5 +259,32 @@ mod tests {
         }
         assert_eq!(edit(r#"{"name":"a","arguments":{}}"#, None).0, r#"{"name":"a","arguments":{}}"#);
         assert_ne!(fresh_token(), fresh_token());
+    }
+
+    #[test]
+    fn b56_a_ttl_is_kept_within_bounds_or_refused() {
+        let bounds = (Duration::from_secs(3_600), Duration::from_secs(86_400));
+        for (ttl, expected) in [
+            ("60000", Some(60_000)),
+            ("0", Some(1_000)),
+            ("1", Some(1_000)),
+            ("-0", Some(1_000)),
+            ("null", Some(3_600_000)),
+            ("9007199254740992", Some(86_400_000)),
+            ("9223372036854775807", Some(86_400_000)),
+            ("1e300", Some(86_400_000)),
+            ("1e400", Some(86_400_000)),
+            ("1e4", Some(10_000)),
+            ("-1", None),
+            ("-1e400", None),
+            ("1.5", None),
+            ("\"60000\"", None),
+            ("true", None),
+            ("{}", None),
+        ] {
+            let kept = retention(Some(&format!("{{\"ttl\":{ttl}}}")), bounds).ok();
+            assert_eq!(kept.map(|kept| kept.as_millis()), expected, "{ttl}");
+        }
+        assert_eq!(retention(None, bounds).ok(), Some(bounds.0));
     }
 }

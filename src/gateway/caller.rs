@@ -8,9 +8,9 @@ use http::header::ACCEPT;
 use tokio::time::Instant;
 
 use crate::call::{Error, Outgoing};
-use crate::dialect::{Declared, Dialect, JobNames, select};
+use crate::dialect::{Declared, Dialect, JobNames, Spelling, select};
 use crate::jsonrpc::Envelope;
-use crate::mcp::{Meta, Version, header, method};
+use crate::mcp::{Abilities, Params, Version, header, method};
 use crate::session::{Catalog, Habit, Session};
 use crate::task::{Fingerprint, Identity};
 use crate::upstream::Leg;
@@ -25,6 +25,12 @@ pub(super) struct Caller {
     pub(super) leg: Leg,
     pub(super) identity: Identity,
     pub(super) dialect: Dialect,
+    /// The version that its session negotiated, else the one its request names.
+    pub(super) version: Version,
+    /// Whether it declares the tasks extension, by its session or in this request.
+    pub(super) extension: bool,
+    /// What it can be asked.
+    pub(super) abilities: Abilities,
     pub(super) received: Instant,
     pub(super) method: &'static str,
     takes_events: bool,
@@ -38,16 +44,26 @@ impl Caller {
         route: Arc<Route>,
         known: Option<Arc<Session>>,
         request: &Request,
-        (message, meta): (&Envelope, &Meta<'_>),
+        (message, params): (&Envelope, &Params<'_>),
     ) -> Self {
+        let meta = params.meta();
         let upstream = route.upstream.clone();
         // A session that began elsewhere, on another replica or before a restart.
         let session = known.or_else(|| {
             let id = session_id(&request.headers).filter(|_| message.method() != method::INITIALIZE)?;
             Some(upstream.sessions.find_or_adopt(id))
         });
-        let by_session = session.as_ref().and_then(|session| session.hello()).is_some_and(|h| h.client.declares_tasks);
-        let declared = Declared { by_session, by_request: meta.declares_tasks };
+        let hello = session.as_ref().and_then(|session| session.hello());
+        let extension = gateway.options.handshake_extension
+            && (meta.declares_tasks || hello.is_some_and(|hello| hello.client.declares_tasks));
+        let version = hello.map_or_else(|| stated_version(&request.headers), |hello| hello.server.version);
+        let abilities = match (hello, meta.abilities, &session) {
+            (_, Some(abilities), _) => abilities,
+            (Some(hello), None, _) => hello.client.abilities,
+            (None, None, Some(_)) => Abilities::ALL,
+            (None, None, None) => Abilities::default(),
+        };
+        let asks_for_task = message.method() == method::TOOLS_CALL && params.task().is_some();
         let takes_events = takes_events(&request.headers);
         let leg = Leg::new(upstream, session, &request.headers, request.query.as_deref());
         let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));
@@ -55,7 +71,10 @@ impl Caller {
         Self {
             route,
             identity: Identity { credential, session },
-            dialect: select(declared, gateway.options.handshake_extension),
+            dialect: select(Declared { version, asks_for_task, extension }),
+            version,
+            extension,
+            abilities,
             received: request.received,
             method: word(message),
             takes_events,
@@ -94,7 +113,27 @@ impl Caller {
     }
 
     pub(super) fn listener(&self) -> Listener {
-        Listener { takes_events: self.takes_events, habit: self.habit(), in_session: self.in_session() }
+        Listener {
+            takes_events: self.takes_events,
+            abilities: self.abilities,
+            habit: self.habit(),
+            in_session: self.in_session(),
+        }
+    }
+
+    /// Whether tasks of 2025-11-25 are spoken on its session.
+    pub(super) fn speaks_core(&self) -> bool {
+        self.version >= Version::V2025_11_25
+    }
+
+    /// In which spellings it reads tasks.
+    pub(super) fn spelling(&self) -> Spelling {
+        if self.extension { Spelling::Both } else { Spelling::Own }
+    }
+
+    /// Whether it reads event streams.
+    pub(super) fn takes_events(&self) -> bool {
+        self.takes_events
     }
 
     /// The upstream's tools, as this caller saw them, else as anybody did; `None` if nobody ever asked.
@@ -155,6 +194,12 @@ impl Inner {
         }
         Some(names.fallback()).filter(is_free)
     }
+}
+
+/// The version that a request names by itself.
+fn stated_version(headers: &HeaderMap) -> Version {
+    let stated = headers.get(header::PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
+    stated.map_or(Version::V2025_03_26, Version::negotiated)
 }
 
 /// Whether a client reads event streams; one that does not say reads everything.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tracing::error;
 
 use crate::call::{Answer, Body, Outgoing};
-use crate::dialect::{Added, Dialect, Listing, edit_tools_list};
+use crate::dialect::{Added, Dialect, Effects, Listing, edit_tools_list};
 use crate::jsonrpc::{Edit, Envelope, Id, Object, splice};
 use crate::mcp::{Params, method};
 use crate::policy::{Ability, may_defer};
@@ -27,6 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) fn ability(dialect: Dialect) -> Ability {
     match dialect {
         Dialect::Ext => Ability::Tasks,
+        Dialect::Core => Ability::OnlyTasks,
         Dialect::Job => Ability::Jobs,
     }
 }
@@ -74,14 +75,17 @@ impl Gateway {
         let ability = ability(caller.dialect);
         let found = self.inner.job_names(caller.catalog().as_deref());
         // Without names there are no handles for clients that know nothing of tasks.
-        let deferred =
-            |tool: &str| (found.is_some() || caller.dialect == Dialect::Ext) && self.may_defer(caller, tool, ability);
+        let named = found.is_some() || caller.dialect == Dialect::Ext;
+        let effects = |tool: &str| Effects {
+            may_defer: named && self.may_defer(caller, tool, ability),
+            runs_as_task: caller.speaks_core() && self.may_defer(caller, tool, Ability::OnlyTasks),
+        };
         let has_list = self.has_list(caller);
         let add = found.as_ref().filter(|_| with_jobs);
         let add = add.map(|names| if has_list { Added::WithList(names) } else { Added::ById(names) });
         let names = found.clone().unwrap_or_default();
         let listing = Listing { add, result_tool: &names.result, output_schema: self.inner.options.jobs.output_schema };
-        let edited = edit_tools_list(&result, listing, deferred);
+        let edited = edit_tools_list(&result, listing, effects);
         if edited != result {
             let edit = Edit::new(at, String::from_utf8_lossy(&edited));
             answer.body = Body::Message(splice(message.text(), vec![edit]));

@@ -52,6 +52,7 @@ impl Gateway {
             ticket,
             received: caller.received,
             max_runtime: None,
+            input_timeout: self.inner.options.input_timeout,
             inline: INLINE,
             max_result: self.inner.options.max_result,
             head: None,
@@ -86,6 +87,19 @@ impl Gateway {
 
     /// Notifications, and answers to the upstream's questions: any 2xx is a 202.
     pub(super) async fn pass_on(&self, caller: Caller, message: &Envelope) -> Reply {
+        if message.kind() == Kind::Response {
+            match self.answered(&caller, message).await {
+                Ok(true) => {
+                    self.tally(&caller).done(Side::None);
+                    return caller.reply(Answer::empty(StatusCode::ACCEPTED));
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    self.tally(&caller).done(error.side());
+                    return caller.reply(refused(StatusCode::SERVICE_UNAVAILABLE, &error));
+                }
+            }
+        }
         let (client, request) =
             (caller.leg.upstream.client.clone(), caller.leg.request(Method::POST, message.text().clone()));
         // A task of its own: delivered even if the client leaves now.

@@ -5,10 +5,11 @@ use http::{HeaderMap, HeaderValue};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::call::{Answer, Body, Error, Outgoing, Step};
-use crate::dialect::{Declared, select};
+use crate::dialect::Dialect;
 use crate::jsonrpc::{Edit, Envelope, Id, splice};
-use crate::mcp::{ClientHello, ServerHello, header, with_extension};
+use crate::mcp::{ClientHello, Lists, ServerHello, Version, header, with_extension, with_tasks};
 use crate::session::Hello;
+use crate::task::OwnerMode;
 
 use super::caller::Caller;
 use super::forward::response_of;
@@ -21,8 +22,10 @@ impl Gateway {
         }
         caller.leg = caller.leg.without_session();
         let client = ClientHello::read(message.params());
-        let declared = Declared { by_session: client.declares_tasks, by_request: false };
-        caller.dialect = select(declared, self.inner.options.handshake_extension);
+        caller.extension = client.declares_tasks && self.inner.options.handshake_extension;
+        if caller.extension {
+            caller.dialect = Dialect::Ext;
+        }
         let (told, head) = oneshot::channel();
         let mut assignment = self.assignment(&caller, message.text().clone(), id);
         assignment.head = Some(told);
@@ -56,7 +59,7 @@ impl Gateway {
         let Some(message) = response_of(text).filter(|_| answer.status.is_success()) else { return answer };
         let Some(result) = message.result() else { return answer };
         let server = ServerHello::read(std::str::from_utf8(&result).unwrap_or_default());
-        let announces = client.declares_tasks && self.inner.options.handshake_extension && !server.speaks_tasks;
+        let announced = self.announced(caller, &server, &result);
         let upstream = &caller.leg.upstream;
         let id = head.get(header::SESSION_ID).and_then(|id| id.to_str().ok());
         upstream.answered_hello(id);
@@ -73,12 +76,31 @@ impl Gateway {
                 answer.headers.insert(header::SESSION_ID, id);
             }
         }
-        if announces && let Some(at) = message.result_at() {
-            let edited = with_extension(&result);
+        if announced != result
+            && let Some(at) = message.result_at()
+        {
+            let edited = announced;
             let edit = Edit::new(at, String::from_utf8_lossy(&edited));
             answer.body = Body::Message(splice(message.text(), vec![edit]));
         }
         answer
+    }
+
+    /// The result of `initialize` with what taskgate adds; nothing if the upstream speaks tasks itself.
+    fn announced(&self, caller: &Caller, server: &ServerHello, result: &Bytes) -> Bytes {
+        // Nobody could own a task.
+        if server.speaks_tasks || self.inner.options.owner == OwnerMode::Principal {
+            return result.clone();
+        }
+        let mut result = result.clone();
+        if server.version >= Version::V2025_11_25 {
+            let lists = match self.inner.options.owner {
+                OwnerMode::Session => Lists::Offered,
+                OwnerMode::Auto | OwnerMode::Principal | OwnerMode::Id => Lists::Not,
+            };
+            result = with_tasks(&result, lists);
+        }
+        if caller.extension { with_extension(&result) } else { result }
     }
 
     /// The same steps with other headers and another answer; a client that leaves is noticed.

@@ -9,16 +9,16 @@ use crate::call::{Answer, Error, Outgoing, Side, Step};
 use crate::dialect::{JobNames, error_object, job};
 use crate::jsonrpc::{Id, Rope, entries, rope_response};
 use crate::mcp::Params;
-use crate::task::{Event, ListQuery, OwnerMode, Status, StoreError, Task, TaskId};
+use crate::task::{ListQuery, OwnerMode, StoreError, Task, TaskId};
+use crate::worker::Marking;
 
 use super::access;
 use super::caller::Caller;
+use super::wait::{EVENTS, Waited};
 use super::{Gateway, Reply};
 
 /// The longest wait that a caller can ask for: most clients have a shorter patience than that.
 const LONGEST_WAIT: Duration = Duration::from_secs(25);
-/// How long a poll waits for a task that is being cut off.
-const LAST_LOOK: Duration = Duration::from_millis(500);
 /// How many jobs are listed.
 const LISTED: usize = 100;
 
@@ -113,42 +113,22 @@ impl Gateway {
             let text = self.job_text(&task, &call.names).await;
             return self.says(&caller, id, text);
         }
-        let (steps, receiver) = mpsc::channel(1);
+        let (steps, receiver) = mpsc::channel(EVENTS);
         let reply = caller.reply(Outgoing::Later(receiver));
         let (gateway, id) = (self.clone(), id.clone());
-        drop(
-            self.inner
-                .worker
-                .work
-                .spawn(async move { gateway.wait_for_job(caller, task, (call.names, id, until), steps).await }),
-        );
+        drop(self.inner.worker.work.spawn(async move {
+            match gateway.wait(&caller, task, Some(until), (Marking::Plain, &steps)).await {
+                Waited::Task(task) => {
+                    let text = gateway.job_text(&task, &call.names).await;
+                    gateway.tally(&caller).done(Side::None);
+                    let _ = steps.send(Step::done(Answer::rope(rope_response(&id, text)))).await;
+                }
+                Waited::Abandoned => {
+                    gateway.inner.worker.patience.gave_up(caller.habit(), caller.received.elapsed());
+                }
+            }
+        }));
         reply
-    }
-
-    async fn wait_for_job(
-        &self,
-        caller: Caller,
-        task: Task,
-        (names, id, until): (JobNames, Id, Instant),
-        steps: mpsc::Sender<Step>,
-    ) {
-        let worker = &self.inner.worker;
-        let task = tokio::select! {
-            waited = worker.tasks.wait(task.id, until) => waited.ok().flatten().unwrap_or(task),
-            // Whoever runs it writes its end down now.
-            () = worker.work.severed() => {
-                let last = worker.tasks.wait(task.id, Instant::now() + LAST_LOOK).await;
-                last.ok().flatten().unwrap_or(task)
-            }
-            () = steps.closed() => {
-                worker.patience.gave_up(caller.habit(), caller.received.elapsed());
-                return self.tally(&caller).done(Side::Client);
-            }
-        };
-        let text = self.job_text(&task, &names).await;
-        self.tally(&caller).done(Side::None);
-        let answer = Answer::rope(rope_response(&id, text));
-        let _ = steps.send(Step::done(answer)).await;
     }
 
     /// How long this read waits: as long as it was asked to, else longer from read to read.
@@ -166,18 +146,13 @@ impl Gateway {
 
     /// How a job stands, as text; marks an outcome as read.
     async fn job_text(&self, task: &Task, names: &JobNames) -> Rope {
-        let tasks = &self.inner.worker.tasks;
-        let result = match task.status {
-            Status::Completed { .. } => match tasks.result(task.id).await {
-                Ok(result) => result,
-                Err(error) => return unavailable(&error).into(),
-            },
-            Status::Working { .. } | Status::Failed { .. } | Status::Cancelled { .. } => None,
+        let result = match self.outcome_of(task).await {
+            Ok(result) => result,
+            Err(Error::StoreUnavailable) => return job::unavailable(&error_object(&Error::StoreUnavailable)).into(),
+            // Its result is not kept any more.
+            Err(_) => None,
         };
-        if task.status.ended().is_some() && !task.fetched {
-            let _ = tasks.apply(task.id, Event::Fetched, None).await;
-        }
-        job::read(task, result.as_ref(), tasks.now(), names)
+        job::read(task, result.as_ref(), self.inner.worker.tasks.now(), names)
     }
 
     async fn cancel_job(&self, caller: &Caller, call: &JobCall) -> Result<String, StoreError> {
@@ -196,7 +171,7 @@ impl Gateway {
         };
         let upstream = caller.leg.upstream.options.path.clone();
         let query = ListQuery { upstream, session, after: None, limit: LISTED };
-        Ok(job::listed(&tasks.list(&query).await?, tasks.now()))
+        Ok(job::listed(&tasks.list(query).await?.0, tasks.now()))
     }
 
     /// The job a call names; what to say instead if there is none for this caller.

@@ -12,6 +12,7 @@ mod jobs;
 mod listen;
 mod options;
 mod tasks;
+mod wait;
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -172,7 +173,7 @@ impl Gateway {
         if known.is_none() && Era::of(version, meta.protocol_version.as_deref(), message.method()) == Era::Stateless {
             return self.sealed(&route, request, &message).into();
         }
-        let caller = Caller::new(&self.inner, route, known, &request, (&message, &meta));
+        let caller = Caller::new(&self.inner, route, known, &request, (&message, &params));
         if caller.leg.session.as_ref().is_some_and(|session| session.is_ended()) {
             return caller.reply(self.refuse(&caller, &message, &Error::SessionEnded)).into();
         }

@@ -18,6 +18,8 @@ pub struct Options {
     pub on_session_end: SessionEnd,
     /// Largest answer that is buffered where no rule says otherwise, in bytes.
     pub max_result: u64,
+    /// How long a question may wait for an answer where no rule says otherwise.
+    pub input_timeout: Duration,
     /// Whether progress is asked for when the client did not.
     pub harvest_progress: bool,
 }

@@ -1,11 +1,16 @@
-//! `tasks/*`: read and cancel tasks of ours.
+//! `tasks/*`: read, wait for, answer, cancel and list tasks of ours, each as its record was announced.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
 
 use crate::call::Error;
-use crate::dialect::ext;
-use crate::jsonrpc::{Envelope, Id, Rope, entries};
+use crate::dialect::{Dialect, core, ext, reading};
+use crate::jsonrpc::{Envelope, Id, Rope, entries, result_response};
 use crate::mcp::{Params, method};
 use crate::store::ApplyError;
-use crate::task::{Event, Status, StoreError, Task};
+use crate::task::{Event, ListQuery, QuestionKey, Status, StoreError, Task};
 
 use super::access;
 use super::caller::Caller;
@@ -13,6 +18,8 @@ use super::{Gateway, Reply};
 
 const NOT_AVAILABLE: &str = "Task is not available in this session";
 const EXPIRED: &str = "Task has expired";
+/// How many tasks a page of `tasks/list` has.
+const PAGE: usize = 50;
 
 impl Gateway {
     pub(super) async fn tasks(&self, caller: Caller, message: &Envelope, id: &Id) -> Reply {
@@ -24,6 +31,10 @@ impl Gateway {
             method::TASKS_GET => self.get_task(&caller, &params).await,
             method::TASKS_CANCEL => self.cancel_task(&caller, &params).await,
             method::TASKS_UPDATE => self.update_task(&caller, message, &params).await,
+            method::TASKS_RESULT if caller.speaks_core() => return self.wait_for_task(caller, &params, id).await,
+            method::TASKS_LIST if caller.speaks_core() && self.has_list(&caller) => {
+                self.list_tasks(&caller, &params).await
+            }
             other => Err(Error::MethodNotFound(format!("{other} is not offered here"))),
         };
         match done {
@@ -35,31 +46,108 @@ impl Gateway {
     async fn get_task(&self, caller: &Caller, params: &Params<'_>) -> Result<Rope, Error> {
         let task = self.task_of(caller, params).await?;
         let tasks = &self.inner.worker.tasks;
+        if reading(task.made, caller.version) == Dialect::Core {
+            return Ok(core::read(&task, tasks.now(), caller.spelling()).into());
+        }
+        let result = self.outcome_of(&task).await?;
+        Ok(ext::read(&task, result, tasks.now(), caller.spelling()))
+    }
+
+    /// The result of a task, if it is completed; marks any outcome as read.
+    pub(super) async fn outcome_of(&self, task: &Task) -> Result<Option<Bytes>, Error> {
+        let tasks = &self.inner.worker.tasks;
         let result = match task.status {
             Status::Completed { .. } => {
                 let result = tasks.result(task.id).await.map_err(|error| unavailable(&error))?;
                 Some(result.ok_or_else(|| Error::InvalidParams(EXPIRED.into()))?)
             }
-            Status::Working { .. } | Status::Failed { .. } | Status::Cancelled { .. } => None,
+            Status::Working { .. }
+            | Status::InputRequired { .. }
+            | Status::Failed { .. }
+            | Status::Cancelled { .. } => None,
         };
         if task.status.ended().is_some() && !task.fetched {
             let _ = tasks.apply(task.id, Event::Fetched, None).await;
         }
-        Ok(ext::read(&task, result, tasks.now()))
+        Ok(result)
     }
 
     async fn cancel_task(&self, caller: &Caller, params: &Params<'_>) -> Result<Rope, Error> {
         let task = self.task_of(caller, params).await?;
-        self.cancel(&task).await.map_err(|error| unavailable(&error))?;
+        let dialect = reading(task.made, caller.version);
+        let ended = |task: &Task| {
+            let word = task.status.word();
+            Error::InvalidParams(format!("Cannot cancel a task that has ended: it is {word}"))
+        };
+        if dialect == Dialect::Core && task.status.ended().is_some() {
+            return Err(ended(&task));
+        }
+        let after = self.cancel(&task).await.map_err(|error| unavailable(&error))?;
+        if dialect != Dialect::Core {
+            return Ok(ext::acknowledged().into());
+        }
+        match after.status {
+            Status::Cancelled { .. } => Ok(core::read(&after, self.inner.worker.tasks.now(), caller.spelling()).into()),
+            _ => Err(ended(&after)),
+        }
+    }
+
+    /// Answers to what the task asked: those of open questions count, all others are ignored.
+    async fn update_task(&self, caller: &Caller, message: &Envelope, params: &Params<'_>) -> Result<Rope, Error> {
+        let task = self.task_of(caller, params).await?;
+        if reading(task.made, caller.version) == Dialect::Core && !caller.extension {
+            return Err(Error::MethodNotFound("this task is answered on the stream of tasks/result".into()));
+        }
+        let missing = || Error::InvalidParams("inputResponses is missing: it is an object of answers by key".into());
+        let members = entries(message.params().unwrap_or_default());
+        let responses = members.get("inputResponses").ok_or_else(missing)?;
+        let responses: HashMap<String, &RawValue> = serde_json::from_str(responses).map_err(|_| missing())?;
+        for (key, response) in responses {
+            let Some(key) = QuestionKey::parse(&key) else { continue };
+            let response = result_response(&Id::from_string(key.as_str()), response.get());
+            self.answer(&task, key, response).await.map_err(|error| unavailable(&error))?;
+        }
         Ok(ext::acknowledged().into())
     }
 
-    async fn update_task(&self, caller: &Caller, message: &Envelope, params: &Params<'_>) -> Result<Rope, Error> {
-        self.task_of(caller, params).await?;
-        if !entries(message.params().unwrap_or_default()).contains_key("inputResponses") {
-            return Err(Error::InvalidParams("inputResponses is missing".into()));
+    /// Hands in an answer; only the first one to an open question counts.
+    async fn answer(&self, task: &Task, key: QuestionKey, response: Bytes) -> Result<(), StoreError> {
+        match self.inner.worker.tasks.apply(task.id, Event::Answered(key.clone()), None).await {
+            Ok(_) => self.inner.worker.ports.answer(task.id, key, response),
+            Err(ApplyError::Rejected(_) | ApplyError::Missing) => {}
+            Err(ApplyError::Store(error)) => return Err(error),
         }
-        Ok(ext::acknowledged().into())
+        Ok(())
+    }
+
+    /// A response whose id is the key of a question: whoever may see the task may answer it. Whether it was one.
+    pub(super) async fn answered(&self, caller: &Caller, message: &Envelope) -> Result<bool, Error> {
+        let text = message.id().and_then(|id| serde_json::from_str::<String>(id.raw()).ok());
+        let Some(key) = text.as_deref().and_then(QuestionKey::parse) else { return Ok(false) };
+        let Some(task) = self.inner.worker.ports.asker(&key) else { return Ok(true) };
+        let found = access::find(&self.inner.worker.tasks, caller, &task.to_string()).await;
+        if let Some(task) = found.map_err(|error| unavailable(&error))? {
+            self.answer(&task, key, message.text().clone()).await.map_err(|error| unavailable(&error))?;
+        }
+        Ok(true)
+    }
+
+    async fn list_tasks(&self, caller: &Caller, params: &Params<'_>) -> Result<Rope, Error> {
+        let wrong = || Error::InvalidParams("cursor is none that tasks/list gave out".into());
+        let after = match params.cursor() {
+            Some(text) => {
+                let text: String = serde_json::from_str(text).map_err(|_| wrong())?;
+                Some(core::read_cursor(&text).ok_or_else(wrong)?)
+            }
+            None => None,
+        };
+        let session = caller.identity.session.ok_or_else(wrong)?;
+        let upstream = caller.leg.upstream.options.path.clone();
+        let query = ListQuery { upstream, session, after, limit: PAGE };
+        let tasks = &self.inner.worker.tasks;
+        let (page, more) = tasks.list(query).await.map_err(|error| unavailable(&error))?;
+        let next = page.last().filter(|_| more).map(core::cursor);
+        Ok(core::listed(&page, next.as_deref(), tasks.now()).into())
     }
 
     /// Cancels a task; one that has ended stays as it is. Returns the task as it stands.
@@ -72,7 +160,7 @@ impl Gateway {
         }
     }
 
-    async fn task_of(&self, caller: &Caller, params: &Params<'_>) -> Result<Task, Error> {
+    pub(super) async fn task_of(&self, caller: &Caller, params: &Params<'_>) -> Result<Task, Error> {
         let tasks = &self.inner.worker.tasks;
         let id = params.task_id().ok_or_else(|| Error::InvalidParams("taskId is missing: it is a string".into()))?;
         let task = access::find(tasks, caller, &id).await.map_err(|error| unavailable(&error))?;
@@ -84,7 +172,7 @@ impl Gateway {
     }
 }
 
-fn unavailable(error: &StoreError) -> Error {
+pub(super) fn unavailable(error: &StoreError) -> Error {
     tracing::warn!(%error, "a task cannot be read");
     Error::StoreUnavailable
 }

@@ -1,15 +1,22 @@
 //! What the two sides of `initialize` told each other.
 
-use crate::jsonrpc::entries;
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use crate::jsonrpc::{Edit, entries, insert_first, members, offset_in, splice};
 
 use super::params::declares_tasks;
-use super::{TASKS_EXTENSION, Version};
+use super::{Abilities, TASKS_EXTENSION, Version};
 
 /// What a client said in `initialize`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientHello {
     /// Whether it declares the tasks extension, in `extensions` or `experimental`.
     pub declares_tasks: bool,
+    /// What it can be asked.
+    pub abilities: Abilities,
     /// `clientInfo` as `name/version`.
     pub client: String,
 }
@@ -30,10 +37,10 @@ impl ClientHello {
         let params = entries(params.unwrap_or_default());
         let info = entries(params.get("clientInfo").copied().unwrap_or_default());
         let part = |name| info.get(name).and_then(|raw| serde_json::from_str::<String>(raw).ok()).unwrap_or_default();
+        let capabilities = params.get("capabilities").copied().unwrap_or_default();
         Self {
-            declares_tasks: params
-                .get("capabilities")
-                .is_some_and(|capabilities| declares_tasks(capabilities, &["extensions", "experimental"])),
+            declares_tasks: declares_tasks(capabilities, &["extensions", "experimental"]),
+            abilities: Abilities::read(capabilities),
             client: format!("{}/{}", part("name"), part("version")),
         }
     }
@@ -56,39 +63,63 @@ impl ServerHello {
 
 /// The result of `initialize` with the tasks extension among its capabilities.
 #[must_use]
-pub fn with_extension(result: &bytes::Bytes) -> bytes::Bytes {
-    use crate::jsonrpc::{insert_first, members};
-    let text = std::str::from_utf8(result).unwrap_or_default();
-    let find = |object: &str, name: &str| {
-        members(object)?
-            .into_iter()
-            .find(|member| member.name == name)
-            .map(|member| (member.value_at, member.value.to_owned()))
-    };
+pub fn with_extension(result: &Bytes) -> Bytes {
     let declared = format!("{{\"{TASKS_EXTENSION}\":{{}}}}");
-    match find(text, "capabilities") {
+    match member(result, 0, "capabilities") {
         None => insert_first(result, 0, "capabilities", &format!("{{\"extensions\":{declared}}}")),
-        Some((at, capabilities)) => match find(&capabilities, "extensions") {
-            Some((inner, value)) if value.starts_with('{') => {
-                insert_first(result, at.start + inner.start, TASKS_EXTENSION, "{}")
-            }
+        Some(capabilities) => match member(result, capabilities.start, "extensions") {
+            Some(at) if result[at.start] == b'{' => insert_first(result, at.start, TASKS_EXTENSION, "{}"),
             Some(_) => result.clone(),
-            None => insert_first(result, at.start, "extensions", &declared),
+            None => insert_first(result, capabilities.start, "extensions", &declared),
         },
     }
+}
+
+/// The result of `initialize` with tasks of 2025-11-25 among its capabilities, in the nested form that clients look
+/// for; `lists` says whether `tasks/list` is offered too.
+#[must_use]
+pub fn with_tasks(result: &Bytes, lists: Lists) -> Bytes {
+    let tasks = match lists {
+        Lists::Offered => r#"{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#,
+        Lists::Not => r#"{"cancel":{},"requests":{"tools":{"call":{}}}}"#,
+    };
+    match member(result, 0, "capabilities") {
+        None => insert_first(result, 0, "capabilities", &format!("{{\"tasks\":{tasks}}}")),
+        Some(capabilities) => match member(result, capabilities.start, "tasks") {
+            Some(null) => splice(result, vec![Edit::new(null, tasks)]),
+            None => insert_first(result, capabilities.start, "tasks", tasks),
+        },
+    }
+}
+
+/// Whether callers can be told apart, so that each has a list of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lists {
+    /// They can.
+    Offered,
+    /// They cannot.
+    Not,
+}
+
+/// Where the value of a member lies, of the object that begins at `from`.
+fn member(text: &Bytes, from: usize, name: &str) -> Option<Range<usize>> {
+    let text = std::str::from_utf8(text).ok()?;
+    let object: &RawValue = serde_json::Deserializer::from_str(&text[from..]).into_iter().next()?.ok()?;
+    let start = offset_in(text, object.get()).start;
+    let found = members(object.get())?.into_iter().find(|member| member.name == name)?;
+    Some(start + found.value_at.start..start + found.value_at.end)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
 
     #[test]
     fn reads_both_sides() {
         let client = ClientHello::read(Some(
             r#"{"capabilities":{"experimental":{"io.modelcontextprotocol/tasks":{}}},"clientInfo":{"name":"a","version":"1"}}"#,
         ));
-        assert_eq!(client, ClientHello { declares_tasks: true, client: "a/1".into() });
+        assert_eq!(client, ClientHello { declares_tasks: true, abilities: Abilities::default(), client: "a/1".into() });
         assert!(!ClientHello::read(None).declares_tasks);
         for (text, tasks) in [
             (r#"{"protocolVersion":"2025-11-25","capabilities":{"tasks":{}}}"#, true),
@@ -113,5 +144,24 @@ mod tests {
         ] {
             assert_eq!(with_extension(&Bytes::copy_from_slice(text.as_bytes())), expected);
         }
+    }
+
+    #[test]
+    fn announces_core_tasks_in_the_nested_form() {
+        for (text, expected) in [
+            (
+                r#"{"capabilities":{"tools":{}},"x":1.0}"#,
+                r#"{"capabilities":{"tasks":{"cancel":{},"requests":{"tools":{"call":{}}}},"tools":{}},"x":1.0}"#,
+            ),
+            (
+                r#"{"capabilities": {"tasks":null}}"#,
+                r#"{"capabilities": {"tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}}}"#,
+            ),
+            (r#"{}"#, r#"{"capabilities":{"tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}}}"#),
+        ] {
+            assert_eq!(with_tasks(&Bytes::copy_from_slice(text.as_bytes()), Lists::Not), expected);
+        }
+        let listed = with_tasks(&Bytes::from_static(br#"{"capabilities":{}}"#), Lists::Offered);
+        assert!(listed.starts_with(br#"{"capabilities":{"tasks":{"list":{},"#));
     }
 }

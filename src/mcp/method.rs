@@ -18,6 +18,8 @@ pub const TASKS_CANCEL: &str = "tasks/cancel";
 pub const TASKS_RESULT: &str = "tasks/result";
 /// Lists tasks (2025-11-25).
 pub const TASKS_LIST: &str = "tasks/list";
+/// Tells what has become of a task (2025-11-25).
+pub const TASKS_STATUS: &str = "notifications/tasks/status";
 /// Withdraws a request.
 pub const CANCELLED: &str = "notifications/cancelled";
 /// Tells how far a request is.

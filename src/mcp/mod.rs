@@ -3,15 +3,23 @@
 pub mod header;
 pub mod method;
 
+mod abilities;
 mod hello;
 mod params;
 mod text;
 mod version;
 
-pub use hello::{ClientHello, ServerHello, with_extension};
+pub use abilities::Abilities;
+pub use hello::{ClientHello, Lists, ServerHello, with_extension, with_tasks};
 pub use params::{Meta, Params, meta_key};
 pub use text::{rfc3339, text_block};
 pub use version::{Era, Version};
 
 /// The key of the tasks extension in `extensions` (SEP-2663).
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
+/// The key of `_meta` that says which task a message belongs to (2025-11-25).
+pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+
+/// The key of `_meta` with one sentence for the model while a task runs (2025-11-25).
+pub const IMMEDIATE_RESPONSE: &str = "io.modelcontextprotocol/model-immediate-response";

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::TASKS_EXTENSION;
+use super::{Abilities, TASKS_EXTENSION};
 
 /// Keys of `_meta` (2026-07-28).
 pub mod meta_key {
@@ -38,6 +38,8 @@ pub struct Meta<'a> {
     pub protocol_version: Option<Cow<'a, str>>,
     /// Whether the request declares the tasks extension.
     pub declares_tasks: bool,
+    /// What the request says its client can be asked.
+    pub abilities: Option<Abilities>,
 }
 
 impl<'a> Params<'a> {
@@ -83,6 +85,18 @@ impl<'a> Params<'a> {
         self.meta_text().map(Meta::peek).unwrap_or_default()
     }
 
+    /// The text of `task`, where it is an object (2025-11-25).
+    #[must_use]
+    pub fn task(&self) -> Option<&'a str> {
+        self.task.map(RawValue::get).filter(|text| text.starts_with('{'))
+    }
+
+    /// The text of `cursor`.
+    #[must_use]
+    pub fn cursor(&self) -> Option<&'a str> {
+        self.cursor.map(RawValue::get).filter(|text| *text != "null")
+    }
+
     /// Whether there is a `task` member (2025-11-25).
     #[must_use]
     pub fn has_task(&self) -> bool {
@@ -104,7 +118,7 @@ impl<'a> Params<'a> {
     /// Whether there is a `cursor`.
     #[must_use]
     pub fn has_cursor(&self) -> bool {
-        self.cursor.is_some_and(|raw| raw.get() != "null")
+        self.cursor().is_some()
     }
 
     /// The text of `progressToken` (of a progress notification).
@@ -122,7 +136,10 @@ impl<'a> Meta<'a> {
             match &*member.name {
                 "progressToken" if member.value != "null" => meta.progress_token = Some(member.value),
                 meta_key::PROTOCOL_VERSION => meta.protocol_version = string(member.value),
-                meta_key::CLIENT_CAPABILITIES => meta.declares_tasks = declares_tasks(member.value, &["extensions"]),
+                meta_key::CLIENT_CAPABILITIES => {
+                    meta.declares_tasks = declares_tasks(member.value, &["extensions"]);
+                    meta.abilities = Some(Abilities::read(member.value));
+                }
                 _ => {}
             }
         }

@@ -14,6 +14,8 @@ pub enum Ability {
     Tasks,
     /// A job: a tool result that names the tool to poll with.
     Jobs,
+    /// Nothing but a task: its client asked for one (`params.task`, 2025-11-25).
+    OnlyTasks,
 }
 
 /// How a call is carried.
@@ -38,14 +40,16 @@ pub enum Plan {
 /// How a call on these terms is carried for a client with this ability.
 pub fn plan(terms: &Terms, ability: Ability) -> Plan {
     match (terms.mode, ability, terms.without_tasks) {
-        (Mode::Sync, _, _) | (_, Ability::Jobs, WithoutTasks::Hold) => Plan::Hold,
-        (_, Ability::Jobs, WithoutTasks::Refuse) => Plan::Refuse,
+        (Mode::Sync, Ability::OnlyTasks, _) | (Mode::Auto | Mode::Async, Ability::Jobs, WithoutTasks::Refuse) => {
+            Plan::Refuse
+        }
+        (Mode::Sync, Ability::Tasks | Ability::Jobs, _) | (_, Ability::Jobs, WithoutTasks::Hold) => Plan::Hold,
         (Mode::Auto, Ability::Tasks, _) | (Mode::Auto, Ability::Jobs, WithoutTasks::Job) => {
             Plan::Race { threshold: terms.threshold }
         }
-        (Mode::Async, Ability::Tasks, _) | (Mode::Async, Ability::Jobs, WithoutTasks::Job) => {
-            Plan::AtOnce { within: ACCEPTANCE }
-        }
+        (Mode::Auto | Mode::Async, Ability::OnlyTasks, _)
+        | (Mode::Async, Ability::Tasks, _)
+        | (Mode::Async, Ability::Jobs, WithoutTasks::Job) => Plan::AtOnce { within: ACCEPTANCE },
     }
 }
 
@@ -64,7 +68,7 @@ mod tests {
 
     #[test]
     fn every_combination_has_its_plan() {
-        use Ability::{Jobs, Tasks};
+        use Ability::{Jobs, OnlyTasks, Tasks};
         let threshold = Duration::from_secs(3);
         let race = Plan::Race { threshold };
         let at_once = Plan::AtOnce { within: Duration::from_millis(250) };
@@ -87,11 +91,13 @@ mod tests {
                 max_ttl: threshold,
                 poll_interval: threshold,
                 max_runtime: threshold,
+                input_timeout: threshold,
                 without_tasks,
                 retry: Retry::Never,
                 max_result: 1,
             };
-            for (ability, expected) in [(Tasks, with), (Jobs, without)] {
+            let asked = if mode == Mode::Sync { Plan::Refuse } else { at_once };
+            for (ability, expected) in [(Tasks, with), (Jobs, without), (OnlyTasks, asked)] {
                 assert_eq!(plan(&terms, ability), expected, "{mode:?} {without_tasks:?} {ability:?}");
                 let defers = expected == race || expected == at_once;
                 assert_eq!(may_defer(&terms, ability), defers, "{mode:?} {without_tasks:?} {ability:?}");

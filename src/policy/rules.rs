@@ -77,6 +77,7 @@ mod tests {
             max_ttl: Duration::from_secs(86400),
             poll_interval: Duration::from_secs(2),
             max_runtime: Duration::from_secs(3600),
+            input_timeout: Duration::from_secs(300),
             without_tasks: WithoutTasks::Job,
             retry: Retry::Never,
             max_result: 1024,

@@ -51,6 +51,8 @@ pub struct Terms {
     pub poll_interval: Duration,
     /// How long the call may run before it is cancelled.
     pub max_runtime: Duration,
+    /// How long a question of the upstream's may wait for an answer before it is declined.
+    pub input_timeout: Duration,
     /// What clients without tasks get.
     pub without_tasks: WithoutTasks,
     /// Whether it may be sent again.

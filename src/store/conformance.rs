@@ -52,7 +52,7 @@ pub fn sample(session: u8, created: u64) -> Task {
 }
 
 fn completed(task: &Task, bytes: u64, at: u64) -> Task {
-    task.apply(Event::Completed { bytes, is_error: false }, Timestamp(at)).expect("it works")
+    task.apply(Event::Completed { bytes, tool_error: None }, Timestamp(at)).expect("it works")
 }
 
 async fn keeps_what_it_is_given(store: impl TaskStore) {

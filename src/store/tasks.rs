@@ -1,11 +1,12 @@
 //! The shared handle to all tasks: the only writer, and where whoever waits for a change is woken.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use dashmap::DashMap;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -20,6 +21,8 @@ use super::Clock;
 
 /// How often expired outcomes are dropped.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
+/// How long a failed write speaks against the next one.
+const TROUBLE: Duration = Duration::from_secs(1);
 
 /// Shared handle to all tasks of one process.
 #[derive(Clone)]
@@ -32,12 +35,15 @@ struct Inner {
     clock: Clock,
     metrics: Metrics,
     live: DashMap<TaskId, Live>,
+    /// When the last write failed, in milliseconds since 1970; 0 if it did not.
+    failed_ms: AtomicU64,
 }
 
 /// What this process knows of a task beyond its record.
 #[derive(Default)]
 struct Live {
     ended: CancellationToken,
+    changed: watch::Sender<()>,
     reads: AtomicU32,
 }
 
@@ -59,7 +65,15 @@ impl Tasks {
     /// Tasks kept by `engine`.
     #[must_use]
     pub fn new(engine: impl TaskStore, clock: Clock, metrics: Metrics) -> Self {
-        Self { inner: Arc::new(Inner { engine: Box::new(engine), clock, metrics, live: DashMap::new() }) }
+        Self {
+            inner: Arc::new(Inner {
+                engine: Box::new(engine),
+                clock,
+                metrics,
+                live: DashMap::new(),
+                failed_ms: AtomicU64::new(0),
+            }),
+        }
     }
 
     /// The time of an instant, as records have it.
@@ -79,10 +93,23 @@ impl Tasks {
     /// # Errors
     /// If the engine is full or does not work; then there is no such task.
     pub async fn create(&self, task: &Task) -> Result<(), StoreError> {
-        self.inner.engine.create(task).await?;
+        self.noted(self.inner.engine.create(task).await)?;
         self.inner.live.insert(task.id, Live::default());
         info!(task = task.id.short(), tool = &*task.tool, upstream = &*task.upstream, "task created");
         Ok(())
+    }
+
+    /// Whether the last write failed just now: the next one is likely to fail as well.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        let failed = Timestamp(self.inner.failed_ms.load(Ordering::Relaxed));
+        failed.0 > 0 && self.now().since(failed) < TROUBLE
+    }
+
+    fn noted<T>(&self, written: Result<T, StoreError>) -> Result<T, StoreError> {
+        let failed_ms = if written.is_err() { self.now().0 } else { 0 };
+        self.inner.failed_ms.store(failed_ms, Ordering::Relaxed);
+        written
     }
 
     /// The task, without its result.
@@ -102,13 +129,25 @@ impl Tasks {
         self.inner.engine.get_result(id).await
     }
 
-    /// One page of a session's tasks, newest first; expired ones are not listed.
+    /// One page of a session's tasks, newest first, and whether more follow; expired ones are not listed.
     ///
     /// # Errors
     /// If the engine does not work.
-    pub async fn list(&self, query: &ListQuery) -> Result<Vec<Task>, StoreError> {
-        let now = self.now();
-        Ok(self.inner.engine.list(query).await?.into_iter().filter(|task| !task.is_expired(now)).collect())
+    pub async fn list(&self, mut query: ListQuery) -> Result<(Vec<Task>, bool), StoreError> {
+        let (now, limit) = (self.now(), query.limit);
+        let mut page = Vec::new();
+        query.limit += 1;
+        loop {
+            let found = self.inner.engine.list(&query).await?;
+            let is_last = found.len() < query.limit;
+            query.after = found.last().map(|task| (task.created, task.id));
+            page.extend(found.into_iter().filter(|task| !task.is_expired(now)));
+            if is_last || page.len() > limit {
+                let more = page.len() > limit;
+                page.truncate(limit);
+                return Ok((page, more));
+            }
+        }
     }
 
     /// Applies an event, storing `result` with it, and wakes whoever waits. Returns the task as it is now.
@@ -122,7 +161,7 @@ impl Tasks {
                 Ok(next) => next,
                 Err(Rejected) => return Err(ApplyError::Rejected(Box::new(task))),
             };
-            match self.inner.engine.replace(&next, result.clone()).await? {
+            match self.noted(self.inner.engine.replace(&next, result.clone()).await)? {
                 Replaced::Done => {
                     self.announce(&task, &next);
                     return Ok(next);
@@ -134,6 +173,9 @@ impl Tasks {
     }
 
     fn announce(&self, before: &Task, after: &Task) {
+        if let Some(live) = self.inner.live.get(&after.id) {
+            live.changed.send_replace(());
+        }
         let ended = before.status.ended().is_none() && after.status.ended().is_some();
         if ended {
             let ran_ms = after.updated.since(after.created).as_millis();
@@ -149,13 +191,16 @@ impl Tasks {
     ///
     /// # Errors
     /// If the engine does not work.
-    pub async fn wait(&self, id: TaskId, until: Instant) -> Result<Option<Task>, StoreError> {
+    pub async fn wait(&self, id: TaskId, until: Option<Instant>) -> Result<Option<Task>, StoreError> {
         let ended = self.ended(id);
         let task = self.get(id).await?;
         if task.as_ref().is_none_or(|task| task.status.ended().is_some()) {
             return Ok(task);
         }
-        let _ = timeout_at(until, ended.cancelled()).await;
+        match until {
+            Some(until) => drop(timeout_at(until, ended.cancelled()).await),
+            None => ended.cancelled().await,
+        }
         self.get(id).await
     }
 
@@ -163,6 +208,12 @@ impl Tasks {
     #[must_use]
     pub fn ended(&self, id: TaskId) -> CancellationToken {
         self.inner.live.entry(id).or_default().ended.clone()
+    }
+
+    /// Sees every change of the task from now on.
+    #[must_use]
+    pub fn changes(&self, id: TaskId) -> watch::Receiver<()> {
+        self.inner.live.entry(id).or_default().changed.subscribe()
     }
 
     /// Counts a read of an unfinished task; returns how many there were before.

@@ -11,6 +11,8 @@ use super::{Owner, Status, TaskId, Timestamp};
 pub enum Made {
     /// As a task of the extension.
     Ext,
+    /// As a task of 2025-11-25.
+    Core,
     /// As a job.
     Job,
 }

@@ -1,8 +1,10 @@
 //! What has become of a task: a status carries its data.
 
+use std::sync::Arc;
+
 use crate::jsonrpc::{ErrorObject, entries};
 
-use super::Timestamp;
+use super::{Question, Timestamp};
 
 /// The state of a task.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,14 +14,21 @@ pub enum Status {
         /// What it last said about how far it is.
         note: Option<Note>,
     },
+    /// The upstream waits for answers.
+    InputRequired {
+        /// What it last said about how far it is.
+        note: Option<Note>,
+        /// What it asked and nobody answered yet, oldest first; never empty.
+        questions: Vec<Question>,
+    },
     /// The upstream answered with a result, which the store keeps.
     Completed {
         /// When.
         ended: Timestamp,
         /// Length of the result's text in bytes.
         bytes: u64,
-        /// Whether the result says `isError: true`.
-        is_error: bool,
+        /// If the result says `isError: true`: the beginning of its text.
+        tool_error: Option<Arc<str>>,
     },
     /// There is no result and there will be none.
     Failed {
@@ -79,6 +88,8 @@ pub enum Reason {
     ShuttingDown,
     /// Tasks cannot be read or written now.
     StoreUnavailable,
+    /// Nobody answered the upstream's question in time.
+    InputTimeout,
 }
 
 impl Reason {
@@ -94,6 +105,7 @@ impl Reason {
             Self::TooManyTasks => "too_many_tasks",
             Self::ShuttingDown => "shutting_down",
             Self::StoreUnavailable => "store_unavailable",
+            Self::InputTimeout => "input_timeout",
         }
     }
 }
@@ -103,8 +115,26 @@ impl Status {
     #[must_use]
     pub fn ended(&self) -> Option<Timestamp> {
         match self {
-            Self::Working { .. } => None,
+            Self::Working { .. } | Self::InputRequired { .. } => None,
             Self::Completed { ended, .. } | Self::Failed { ended, .. } | Self::Cancelled { ended } => Some(*ended),
+        }
+    }
+
+    /// What the upstream last said about how far it is, while it is at it.
+    #[must_use]
+    pub fn note(&self) -> Option<&Note> {
+        match self {
+            Self::Working { note } | Self::InputRequired { note, .. } => note.as_ref(),
+            Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled { .. } => None,
+        }
+    }
+
+    /// What it asked and nobody answered yet.
+    #[must_use]
+    pub fn questions(&self) -> &[Question] {
+        match self {
+            Self::InputRequired { questions, .. } => questions,
+            Self::Working { .. } | Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled { .. } => &[],
         }
     }
 
@@ -113,8 +143,9 @@ impl Status {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Working { .. } => "working",
-            Self::Completed { is_error: false, .. } => "completed",
-            Self::Completed { is_error: true, .. } => "tool_error",
+            Self::InputRequired { .. } => "input_required",
+            Self::Completed { tool_error: None, .. } => "completed",
+            Self::Completed { tool_error: Some(_), .. } => "tool_error",
             Self::Failed { failure: Failure::Upstream(_), .. } => "error",
             Self::Failed { failure: Failure::Lost { .. }, .. } => "lost",
             Self::Cancelled { .. } => "cancelled",

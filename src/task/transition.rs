@@ -1,18 +1,24 @@
 //! The only place where a status changes. Total, exhaustive, without I/O.
 
-use super::{Failure, Note, Status, Task, Timestamp};
+use std::sync::Arc;
+
+use super::{Failure, Note, Question, QuestionKey, Status, Task, Timestamp};
 
 /// Something that happened to a task.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The upstream told how far it is.
     Progress(Note),
+    /// The upstream asks something.
+    Asked(Question),
+    /// A question was answered, or is not to be answered any more.
+    Answered(QuestionKey),
     /// The upstream answered with a result of this many bytes.
     Completed {
         /// Length of the result's text.
         bytes: u64,
-        /// Whether it says `isError: true`.
-        is_error: bool,
+        /// If it says `isError: true`: the beginning of its text.
+        tool_error: Option<Arc<str>>,
     },
     /// There will be no result.
     Failed(Failure),
@@ -33,47 +39,68 @@ impl Task {
     /// The task after `event`.
     ///
     /// # Errors
-    /// [`Rejected`] if the event does not apply: a final state never changes, and what is not final was not read.
+    /// [`Rejected`] if the event does not apply: a final state never changes, what is not final was not read, and
+    /// only an open question is answered, once.
     pub fn apply(&self, event: Event, now: Timestamp) -> Result<Self, Rejected> {
-        let mut next = self.clone();
-        match (&self.status, event) {
-            (Status::Working { .. }, Event::Progress(note)) => {
-                next.status = Status::Working { note: Some(note) };
-                next.updated = now;
+        let mut next = match &self.status {
+            Status::Working { note } => self.at_work(note.as_ref(), &[], event, now)?,
+            Status::InputRequired { note, questions } => self.at_work(note.as_ref(), questions, event, now)?,
+            Status::Completed { ended, .. } | Status::Failed { ended, .. } | Status::Cancelled { ended } => {
+                self.when_ended(*ended, &event, now)?
             }
-            (Status::Working { .. }, Event::Completed { bytes, is_error }) => {
-                next.end(Status::Completed { ended: now, bytes, is_error }, now);
-            }
-            (Status::Working { .. }, Event::Failed(failure)) => next.end(Status::Failed { ended: now, failure }, now),
-            (Status::Working { .. }, Event::Cancelled) => next.end(Status::Cancelled { ended: now }, now),
-            (Status::Completed { .. } | Status::Failed { .. } | Status::Cancelled { .. }, Event::Fetched)
-                if !self.fetched =>
-            {
-                next.fetched = true;
-            }
-            (
-                Status::Completed { ended, .. } | Status::Failed { ended, .. } | Status::Cancelled { ended },
-                Event::Evicted,
-            ) if !self.is_expired(now) => next.retention = now.since(*ended),
-            (Status::Working { .. }, Event::Fetched | Event::Evicted)
-            | (
-                Status::Completed { .. } | Status::Failed { .. } | Status::Cancelled { .. },
-                Event::Progress(_)
-                | Event::Completed { .. }
-                | Event::Failed(_)
-                | Event::Cancelled
-                | Event::Fetched
-                | Event::Evicted,
-            ) => return Err(Rejected),
-        }
+        };
         next.version += 1;
         Ok(next)
     }
 
-    fn end(&mut self, status: Status, now: Timestamp) {
-        self.status = status;
-        self.updated = now;
+    fn at_work(
+        &self,
+        note: Option<&Note>,
+        questions: &[Question],
+        event: Event,
+        now: Timestamp,
+    ) -> Result<Self, Rejected> {
+        let (mut note, mut questions) = (note.cloned(), questions.to_vec());
+        let status = match event {
+            Event::Progress(said) => {
+                note = Some(said);
+                at_work(note, questions)
+            }
+            Event::Asked(question) => {
+                questions.push(question);
+                at_work(note, questions)
+            }
+            Event::Answered(key) => {
+                let at = questions.iter().position(|question| question.key == key).ok_or(Rejected)?;
+                questions.remove(at);
+                at_work(note, questions)
+            }
+            Event::Completed { bytes, tool_error } => Status::Completed { ended: now, bytes, tool_error },
+            Event::Failed(failure) => Status::Failed { ended: now, failure },
+            Event::Cancelled => Status::Cancelled { ended: now },
+            Event::Fetched | Event::Evicted => return Err(Rejected),
+        };
+        Ok(Self { status, updated: now, ..self.clone() })
     }
+
+    fn when_ended(&self, ended: Timestamp, event: &Event, now: Timestamp) -> Result<Self, Rejected> {
+        match event {
+            Event::Fetched if !self.fetched => Ok(Self { fetched: true, ..self.clone() }),
+            Event::Evicted if !self.is_expired(now) => Ok(Self { retention: now.since(ended), ..self.clone() }),
+            Event::Progress(_)
+            | Event::Asked(_)
+            | Event::Answered(_)
+            | Event::Completed { .. }
+            | Event::Failed(_)
+            | Event::Cancelled
+            | Event::Fetched
+            | Event::Evicted => Err(Rejected),
+        }
+    }
+}
+
+fn at_work(note: Option<Note>, questions: Vec<Question>) -> Status {
+    if questions.is_empty() { Status::Working { note } } else { Status::InputRequired { note, questions } }
 }
 
 #[cfg(test)]
@@ -101,10 +128,16 @@ mod tests {
         }
     }
 
+    fn question() -> Question {
+        Question { key: QuestionKey::random(), method: "roots/list".into(), params: None }
+    }
+
     fn event() -> impl Strategy<Value = Event> {
         prop_oneof![
             Just(Event::Progress(Note { progress: "1".into(), ..Note::default() })),
-            any::<bool>().prop_map(|is_error| Event::Completed { bytes: 2, is_error }),
+            any::<bool>().prop_map(|failed| Event::Completed { bytes: 2, tool_error: failed.then(|| "no".into()) }),
+            Just(Event::Asked(question())),
+            Just(Event::Answered(QuestionKey::random())),
             Just(Event::Failed(Failure::Lost { reason: Reason::OutcomeUnknown, text: String::new() })),
             Just(Event::Cancelled),
             Just(Event::Fetched),
@@ -130,6 +163,8 @@ mod tests {
                     task = after;
                 }
                 prop_assert_eq!(task.expires().is_some(), task.status.ended().is_some());
+                let asks = matches!(task.status, Status::InputRequired { .. });
+                prop_assert_eq!(asks, !task.status.questions().is_empty());
             }
         }
     }
@@ -140,7 +175,7 @@ mod tests {
         let late = Timestamp(1_000_000);
         assert_eq!(task.expires(), None);
         assert_eq!(task.reported_ttl(late), 999_000 + 3_000);
-        let done = task.apply(Event::Completed { bytes: 1, is_error: false }, late).unwrap();
+        let done = task.apply(Event::Completed { bytes: 1, tool_error: None }, late).unwrap();
         assert!(!done.is_expired(Timestamp(1_002_999)));
         assert!(done.is_expired(Timestamp(1_003_000)));
         assert_eq!(done.forgotten(), Some(Timestamp(1_006_000)));
@@ -161,5 +196,19 @@ mod tests {
         let evicted = done.apply(Event::Evicted, Timestamp(2_500)).unwrap();
         assert!(evicted.is_expired(Timestamp(2_500)));
         assert_eq!(evicted.status, done.status);
+    }
+
+    #[test]
+    fn b49_each_question_is_answered_once() {
+        let now = Timestamp(2_000);
+        let (one, two) = (question(), question());
+        let asked = task().apply(Event::Asked(one.clone()), now).unwrap();
+        let asked = asked.apply(Event::Asked(two.clone()), now).unwrap();
+        assert_eq!(asked.status.questions(), [one.clone(), two.clone()]);
+        let half = asked.apply(Event::Answered(one.key.clone()), now).unwrap();
+        assert_eq!(half.status.questions(), [two.clone()]);
+        assert_eq!(half.apply(Event::Answered(one.key), now), Err(Rejected), "the first answer wins");
+        assert_eq!(half.apply(Event::Answered(two.key), now).unwrap().status, Status::Working { note: None });
+        assert!(half.apply(Event::Cancelled, now).unwrap().status.questions().is_empty());
     }
 }

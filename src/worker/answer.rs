@@ -101,6 +101,7 @@ fn http_status(error: &Error, in_session: bool) -> StatusCode {
         | Error::InvalidParams(_)
         | Error::ShuttingDown
         | Error::StoreUnavailable
+        | Error::TooManyTasks
         | Error::Unreachable(_)
         | Error::Protocol { .. }
         | Error::OutcomeUnknown(_)

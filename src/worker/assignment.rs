@@ -8,11 +8,14 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::dialect::{Dialect, JobNames};
+use crate::mcp::Abilities;
 use crate::policy::Plan;
 use crate::session::{Habit, Ticket};
 use crate::task::Owner;
 use crate::telemetry::metrics::{Metrics, Side};
 use crate::upstream::{Leg, Outbound};
+
+use super::Permit;
 
 /// One request with an id, on its way to its upstream.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub struct Assignment {
     pub received: Instant,
     /// How long it may take; `None` for ever.
     pub max_runtime: Option<Duration>,
+    /// How long a question on the way may wait for an answer.
+    pub input_timeout: Duration,
     /// Larger JSON bodies than this many bytes pass without being looked into.
     pub inline: usize,
     /// Largest answer that is buffered, in bytes.
@@ -52,6 +57,8 @@ pub struct Assignment {
 pub struct Listener {
     /// Whether it can be asked something on the way: it reads event streams.
     pub takes_events: bool,
+    /// What it can be asked.
+    pub abilities: Abilities,
     /// Whom it is like in how long it waits.
     pub habit: Habit,
     /// Whether a session stood when it asked: errors have HTTP status 200 then.
@@ -69,6 +76,8 @@ pub struct Deferral {
     pub names: Arc<JobNames>,
     /// Whose the task will be.
     pub owner: Owner,
+    /// The right to run as a task, where it has to be sure of one before it is sent.
+    pub permit: Option<Permit>,
     /// Name of the tool.
     pub tool: Arc<str>,
     /// How long its call is waited for, and each first read of the job.

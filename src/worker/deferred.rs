@@ -1,11 +1,14 @@
 //! A call whose client has a handle: it goes on alone, and its end is written down once.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use crate::call::Error;
-use crate::jsonrpc::{Envelope, ErrorObject, Kind as MessageKind, members};
+use crate::jsonrpc::{Envelope, ErrorObject, Kind as MessageKind, entries};
 use crate::mcp::method;
 use crate::store::ApplyError;
 use crate::task::{Event, Failure, Note, Task};
@@ -13,16 +16,23 @@ use crate::telemetry::metrics::Counted;
 use crate::upstream::{self, Arrived};
 
 use super::answer::{from_upstream, response};
+use super::asking::Asked;
 use super::held::Held;
 use super::limits::Permit;
+use super::port::Opened;
 use super::timer::Timer;
 use super::upcall::Came;
 
+/// How many characters of a tool's error are told where its result is not.
+const TOLD: usize = 500;
+
 /// A call in flight that is a task.
 pub(super) struct Deferred {
-    held: Box<Held>,
-    task: Task,
-    runtime: Timer,
+    pub(super) held: Box<Held>,
+    pub(super) task: Task,
+    pub(super) runtime: Timer,
+    pub(super) port: Opened,
+    pub(super) asked: Vec<Asked>,
     _permit: Permit,
     _counted: Counted,
 }
@@ -45,7 +55,9 @@ impl Deferred {
         let counted = held.worker.metrics.running();
         held.counted = None;
         let ended = held.worker.tasks.ended(task.id);
-        let mut deferred = Self { runtime: held.runtime, held, task, _permit: permit, _counted: counted };
+        let port = held.worker.ports.open(task.id);
+        let (runtime, asked) = (held.runtime, Vec::new());
+        let mut deferred = Self { runtime, held, task, port, asked, _permit: permit, _counted: counted };
         let end = deferred.wait(&ended).await;
         Box::pin(deferred.conclude(end)).await;
     }
@@ -57,13 +69,17 @@ impl Deferred {
         match end {
             End::Result(result) => self.complete(result).await,
             End::Failed(failure) => self.settle(Event::Failed(failure), None).await,
-            End::Cancelled => self.held.cancel("the task was cancelled").await,
+            End::Cancelled => {
+                self.held.cancel("the task was cancelled").await;
+                self.decline_open();
+            }
             End::Stopped(error) => {
                 let too_long = matches!(error, Error::MaxRuntime(_));
                 self.settle(Event::Failed(error.into_failure()), None).await;
                 if too_long {
                     self.held.cancel("the call ran too long").await;
                 }
+                self.decline_open();
             }
         }
     }
@@ -73,6 +89,7 @@ impl Deferred {
         let work = self.held.worker.work.clone();
         let mut busy = false;
         loop {
+            let alarm = self.alarm();
             // As while it was held: a talkative upstream must not outrun its deadline.
             if busy && self.runtime.is_due() {
                 return self.too_long();
@@ -88,7 +105,8 @@ impl Deferred {
                     Err(error) => Some(End::Failed(lost(error))),
                 },
                 () = call.touched() => { Box::pin(self.elsewhere()).await; None }
-                () = self.runtime.reached() => Some(self.too_long()),
+                () = self.port.touched() => { self.mind_port(); None }
+                () = alarm.reached() => self.ring().await,
                 () = work.severed() => {
                     Some(End::Stopped(Error::OutcomeUnknown("the proxy shut down while it ran".into())))
                 }
@@ -97,6 +115,20 @@ impl Deferred {
                 return end;
             }
         }
+    }
+
+    /// The first deadline: of the work, or of a question.
+    fn alarm(&self) -> Timer {
+        let due = [self.runtime.due(), self.patience_ends()].into_iter().flatten().min();
+        due.map_or(Timer::Never, Timer::At)
+    }
+
+    async fn ring(&mut self) -> Option<End> {
+        if self.runtime.is_due() {
+            return Some(self.too_long());
+        }
+        Box::pin(self.expire_questions()).await;
+        None
     }
 
     fn too_long(&self) -> End {
@@ -124,7 +156,7 @@ impl Deferred {
                 match message.kind() {
                     MessageKind::Response => Some(outcome(&message)),
                     MessageKind::Request => {
-                        self.decline(&message);
+                        Box::pin(self.asked(&message)).await;
                         None
                     }
                     MessageKind::Notification => {
@@ -136,17 +168,26 @@ impl Deferred {
         }
     }
 
-    fn decline(&self, message: &Envelope) {
-        if let Some(id) = message.id() {
-            self.held.refuse(id, message.method());
-        }
-    }
-
     async fn notice(&mut self, message: &Envelope) {
         if message.method() == method::PROGRESS
             && let Some(note) = Note::read(message.params())
         {
-            let _ = self.held.worker.tasks.apply(self.task.id, Event::Progress(note), None).await;
+            let _ = self.note_change(Event::Progress(note)).await;
+        }
+    }
+
+    /// Writes down what happened on the way; `false` if the task does not change by it, or cannot be written.
+    pub(super) async fn note_change(&mut self, event: Event) -> bool {
+        match self.held.worker.tasks.apply(self.task.id, event, None).await {
+            Ok(task) => {
+                self.task = task;
+                true
+            }
+            Err(ApplyError::Rejected(_) | ApplyError::Missing) => false,
+            Err(ApplyError::Store(error)) => {
+                warn!(task = self.task.id.short(), %error, "what happened cannot be stored");
+                false
+            }
         }
     }
 
@@ -167,9 +208,8 @@ impl Deferred {
             return self.settle(Event::Failed(failure), None).await;
         }
         let text = std::str::from_utf8(&result).unwrap_or_default();
-        let is_error = members(text)
-            .is_some_and(|found| found.iter().any(|member| member.name == "isError" && member.value == "true"));
-        self.settle(Event::Completed { bytes, is_error }, Some(result)).await;
+        let tool_error = tool_error(text);
+        self.settle(Event::Completed { bytes, tool_error }, Some(result)).await;
         if let Some(exchange) = self.held.upcall.take() {
             exchange.drain().await;
         }
@@ -192,6 +232,21 @@ impl Deferred {
             }
         }
     }
+}
+
+/// The beginning of what a result says, if it says `isError: true`.
+fn tool_error(result: &str) -> Option<Arc<str>> {
+    let found = entries(result);
+    if found.get("isError") != Some(&"true") {
+        return None;
+    }
+    let blocks: Vec<&RawValue> =
+        found.get("content").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let said = blocks.iter().find_map(|block| {
+        let text = entries(block.get()).get("text").copied()?;
+        serde_json::from_str::<String>(text).ok()
+    });
+    Some(said.unwrap_or_default().chars().take(TOLD).collect::<String>().into())
 }
 
 fn lost(error: upstream::Error) -> Failure {

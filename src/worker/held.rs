@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::call::{Answer, Body, Error, Side, Step};
-use crate::dialect::{Dialect, ext, job};
+use crate::dialect::{Dialect, core, ext, job};
 use crate::jsonrpc::result_response;
 use crate::policy::Plan;
-use crate::task::{Made, Note, Status, Task, TaskId};
+use crate::task::{Note, Status, Task, TaskId};
 use crate::telemetry::metrics::Counted;
 use crate::upstream::{Arrived, Kind, Limits, Outbound, headers};
 
@@ -110,8 +110,10 @@ impl Held {
                 tally.done(error.side());
                 let answer = failed(&error, &self.assignment.ticket.call().client_id, self.in_session());
                 self.say(answer).await;
-                if let Error::MaxRuntime(_) = error {
-                    Box::pin(self.cancel("the call ran too long")).await;
+                match error {
+                    Error::MaxRuntime(_) => Box::pin(self.cancel("the call ran too long")).await,
+                    Error::StoreUnavailable => Box::pin(self.cancel("no task could be made of the call")).await,
+                    _ => {}
                 }
             }
         }
@@ -214,6 +216,10 @@ impl Held {
         if at_once {
             self.threshold = Timer::At(Instant::now());
         }
+        // Its client wants a task whatever comes: it is made before anything else is read.
+        if self.is_core() {
+            return self.defer().await;
+        }
         if self.upcall.kind() == Kind::Events && !self.client_left {
             let mut headers = self.upcall.headers();
             headers::to_client(&mut headers);
@@ -271,12 +277,17 @@ impl Held {
     /// The threshold is reached: makes a task of the call, or holds it on if none can be made.
     async fn defer(&mut self) -> Option<End> {
         self.threshold = Timer::Never;
-        let deferral = self.assignment.deferral.as_ref()?;
-        if self.worker.work.is_draining() {
+        let is_core = self.is_core();
+        let deferral = self.assignment.deferral.as_mut()?;
+        if self.worker.work.is_draining() && !is_core {
             return None;
         }
         let limits = &self.worker.limits;
-        let permit = if self.client_left { limits.permit_for_nobody() } else { limits.permit(&deferral.owner) };
+        let permit = match deferral.permit.take() {
+            None if self.client_left => limits.permit_for_nobody(),
+            None => limits.permit(&deferral.owner),
+            reserved => reserved,
+        };
         let Some(permit) = permit else {
             info!(tool = &*deferral.tool, "too many tasks are running: the call is held");
             return None;
@@ -284,25 +295,33 @@ impl Held {
         let task = self.task()?;
         match self.worker.tasks.create(&task).await {
             Ok(()) => Some(End::Deferred(Box::new(task), permit)),
+            Err(error) if is_core => {
+                warn!(tool = &*task.tool, %error, "no task can be made: the call is cancelled");
+                Some(End::Stopped(Error::StoreUnavailable))
+            }
             Err(error) => {
-                warn!(tool = &*deferral.tool, %error, "no task can be made: the call is held");
+                warn!(tool = &*task.tool, %error, "no task can be made: the call is held");
                 None
             }
         }
     }
 
+    fn is_core(&self) -> bool {
+        self.assignment.deferral.as_ref().is_some_and(|deferral| deferral.dialect == Dialect::Core)
+    }
+
     fn task(&self) -> Option<Task> {
         let deferral = self.assignment.deferral.as_ref()?;
         let tasks = &self.worker.tasks;
-        let (made, owner) = match deferral.dialect {
-            Dialect::Ext => (Made::Ext, deferral.owner),
-            Dialect::Job => (Made::Job, deferral.owner.of_job()),
+        let owner = match deferral.dialect {
+            Dialect::Ext | Dialect::Core => deferral.owner,
+            Dialect::Job => deferral.owner.of_job(),
         };
         Some(Task {
             id: TaskId::random(),
             upstream: self.assignment.leg.upstream.options.path.as_str().into(),
             tool: deferral.tool.clone(),
-            made,
+            made: deferral.dialect.makes(),
             owner,
             created: tasks.at(self.assignment.received),
             updated: tasks.now(),
@@ -321,6 +340,7 @@ impl Held {
         self.worker.metrics.deferred(deferral.dialect.word());
         let result = match deferral.dialect {
             Dialect::Ext => ext::created(task, self.worker.tasks.now(), &deferral.names),
+            Dialect::Core => core::created(task, self.worker.tasks.now()),
             Dialect::Job => job::created(task, &deferral.names),
         };
         let message = result_response(&self.assignment.ticket.call().client_id, &result);

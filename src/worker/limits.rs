@@ -19,7 +19,7 @@ pub struct Limits {
 
 /// The right to run as a task; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub struct Permit {
     limits: Arc<Limits>,
     owner: Option<Identity>,
 }
@@ -38,7 +38,8 @@ impl Limits {
     }
 
     /// A permit that counts for `owner` too, unless a limit is reached.
-    pub(super) fn permit(self: &Arc<Self>, owner: &Owner) -> Option<Permit> {
+    #[must_use]
+    pub fn permit(self: &Arc<Self>, owner: &Owner) -> Option<Permit> {
         let mut permit = self.permit_for_nobody()?;
         if let Some(owner) = owner.counted_for() {
             let mut count = self.by_owner.entry(owner).or_insert(0);

@@ -5,12 +5,14 @@
 //! throughout: it is never restarted.
 
 mod answer;
+mod asking;
 mod assignment;
 mod cancel;
 mod deferred;
 mod held;
 mod limits;
 mod options;
+mod port;
 mod questions;
 mod relay;
 mod timer;
@@ -30,8 +32,9 @@ use crate::telemetry::metrics::Metrics;
 pub use answer::{failed, from_upstream, refused};
 pub use assignment::{Assignment, Deferral, Listener, Tally};
 pub use cancel::cancel_upstream;
-pub use limits::Limits;
+pub use limits::{Limits, Permit};
 pub use options::Options;
+pub use port::{Carried, Carrier, Marking, Ports};
 pub use questions::refusal;
 
 /// Bodies up to this many bytes are read to their end before it is decided who won the race.
@@ -49,6 +52,8 @@ pub struct Worker {
     pub work: Work,
     /// How many tasks may run.
     pub limits: Arc<Limits>,
+    /// Where answers for running tasks are handed in.
+    pub ports: Ports,
     /// How long clients wait.
     pub patience: Arc<Patience>,
     /// Counts.

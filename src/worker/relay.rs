@@ -1,7 +1,5 @@
 //! What a held call's upstream says before its answer: relayed, kept back, or answered here.
 
-use std::time::Duration;
-
 use http::StatusCode;
 use tokio::time::Instant;
 
@@ -14,9 +12,6 @@ use crate::upstream::headers;
 use super::held::{End, Held};
 use super::timer::Timer;
 use super::{cancel, questions};
-
-/// How long a client may take to answer a question.
-const INPUT_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Held {
     pub(super) async fn event(&mut self, mut event: Event) -> Option<End> {
@@ -70,7 +65,7 @@ impl Held {
             self.assignment.ticket.call().ask(id, message.method());
             self.threshold.pause();
             self.runtime.pause();
-            self.patience = Timer::after(Instant::now(), Some(INPUT_TIMEOUT));
+            self.patience = Timer::after(Instant::now(), Some(self.assignment.input_timeout));
         }
         self.relay(Event { id: None, retry: None, ..event }).await;
         None
@@ -101,7 +96,8 @@ impl Held {
     /// Nobody answers: the upstream is told so, and the clocks go on.
     pub(super) fn decline_questions(&mut self) {
         for (id, method) in self.assignment.ticket.call().withdraw_questions() {
-            self.refuse(&id, &method);
+            let answer = questions::unanswered(&id, &method);
+            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, answer));
         }
         self.go_on();
     }

@@ -1,0 +1,181 @@
+//! The way between a task that runs and those who can answer its questions.
+//!
+//! Whoever waits for a task on an event stream registers that stream here, and answers are handed in here, whichever
+//! request brings them; the task itself decides which question goes where.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use dashmap::DashMap;
+use tokio::sync::{Notify, mpsc};
+
+use crate::call::Step;
+use crate::mcp::Abilities;
+use crate::task::{QuestionKey, TaskId};
+
+/// The ports of all tasks that run in this process.
+#[derive(Clone, Debug, Default)]
+pub struct Ports {
+    by_task: Arc<DashMap<TaskId, Arc<Port>>>,
+    by_key: Arc<DashMap<QuestionKey, TaskId>>,
+}
+
+/// A stream to a client that waits for a task.
+#[derive(Clone, Debug)]
+pub struct Carrier {
+    /// Where events go.
+    pub steps: mpsc::Sender<Step>,
+    /// What its client can be asked.
+    pub abilities: Abilities,
+    /// How messages are marked on it.
+    pub marking: Marking,
+}
+
+/// Whether messages on a stream say which task they belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marking {
+    /// They do (`tasks/result`, 2025-11-25).
+    Related,
+    /// They do not: the client knows nothing of tasks.
+    Plain,
+}
+
+/// One task's port.
+#[derive(Debug, Default)]
+pub(super) struct Port {
+    state: Mutex<State>,
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    carriers: Vec<(u64, Carrier)>,
+    answers: Vec<(QuestionKey, Bytes)>,
+    named: u64,
+}
+
+/// Keeps a port open while its task runs.
+#[derive(Debug)]
+pub(super) struct Opened {
+    ports: Ports,
+    task: TaskId,
+    port: Arc<Port>,
+}
+
+/// Keeps a stream registered while it lives.
+#[derive(Debug)]
+pub struct Carried {
+    port: Arc<Port>,
+    name: u64,
+}
+
+impl Ports {
+    /// Opens the port of a task that begins to run.
+    pub(super) fn open(&self, task: TaskId) -> Opened {
+        let port = self.by_task.entry(task).or_default().clone();
+        Opened { ports: self.clone(), task, port }
+    }
+
+    /// Registers a stream that waits for a task; `None` if the task does not run here.
+    #[must_use]
+    pub fn carry(&self, task: TaskId, carrier: Carrier) -> Option<Carried> {
+        let port = self.by_task.get(&task)?.clone();
+        let name = {
+            let mut state = port.lock();
+            state.named += 1;
+            let name = state.named;
+            state.carriers.push((name, carrier));
+            name
+        };
+        port.wake.notify_one();
+        Some(Carried { port, name })
+    }
+
+    /// The task that asked, while the question is open.
+    #[must_use]
+    pub fn asker(&self, key: &QuestionKey) -> Option<TaskId> {
+        self.by_key.get(key).map(|task| *task)
+    }
+
+    /// Hands in the answer to a question, a JSON-RPC response whatever its id.
+    pub fn answer(&self, task: TaskId, key: QuestionKey, response: Bytes) {
+        let Some(port) = self.by_task.get(&task).map(|port| port.clone()) else { return };
+        port.lock().answers.push((key, response));
+        port.wake.notify_one();
+    }
+}
+
+impl Port {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Opened {
+    /// Resolves when answers or streams came or went. Cancel safe.
+    pub(super) async fn touched(&self) {
+        self.port.wake.notified().await;
+    }
+
+    /// The answers that were handed in since the last call.
+    pub(super) fn take_answers(&self) -> Vec<(QuestionKey, Bytes)> {
+        std::mem::take(&mut self.port.lock().answers)
+    }
+
+    /// The streams that wait now, oldest first, by their names here.
+    pub(super) fn carriers(&self) -> Vec<(u64, Carrier)> {
+        self.port.lock().carriers.clone()
+    }
+
+    /// A question can be answered from now on.
+    pub(super) fn asked(&self, key: &QuestionKey) {
+        self.ports.by_key.insert(key.clone(), self.task);
+    }
+
+    /// A question cannot be answered any more.
+    pub(super) fn settled(&self, key: &QuestionKey) {
+        self.ports.by_key.remove(key);
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.ports.by_task.remove(&self.task);
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        self.port.lock().carriers.retain(|(name, _)| *name != self.name);
+        self.port.wake.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn answers_and_streams_reach_the_task() {
+        let (ports, task) = (Ports::default(), TaskId::random());
+        let carrier = || Carrier { steps: mpsc::channel(1).0, abilities: Abilities::ALL, marking: Marking::Plain };
+        assert!(ports.carry(task, carrier()).is_none(), "it does not run");
+        let opened = ports.open(task);
+        let carried = ports.carry(task, carrier()).unwrap();
+        opened.touched().await;
+        assert_eq!(opened.carriers().len(), 1);
+        drop(carried);
+        opened.touched().await;
+        assert!(opened.carriers().is_empty());
+        let key = QuestionKey::random();
+        opened.asked(&key);
+        assert_eq!(ports.asker(&key), Some(task));
+        ports.answer(task, key.clone(), Bytes::from_static(b"{}"));
+        opened.touched().await;
+        assert_eq!(opened.take_answers(), [(key.clone(), Bytes::from_static(b"{}"))]);
+        opened.settled(&key);
+        assert_eq!(ports.asker(&key), None);
+        drop(opened);
+        assert!(ports.by_task.is_empty() && ports.by_key.is_empty());
+    }
+}
