@@ -2,9 +2,11 @@
 //!
 //! One story per kind of message; what passes through untouched is the upstream's and is not judged here.
 
+mod core;
 mod errors;
 mod ext;
 mod jobs;
+mod questions;
 mod upward;
 
 use serde_json::{Value, json};

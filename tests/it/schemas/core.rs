@@ -175,11 +175,8 @@ async fn errors_that_only_tasks_have() {
         return;
     }
     let latch = Latch::new();
-    let upstream = Upstream::builder()
-        .tool("slow", script::held(&latch, "late"))
-        .tool("sync", script::says("now"))
-        .start()
-        .await;
+    let upstream =
+        Upstream::builder().tool("slow", script::held(&latch, "late")).tool("sync", script::says("now")).start().await;
     let rules = "[tasks]\nmax_running = 1\n[upstream]\n[[upstream.rule]]\ntool = \"sync\"\nmode = \"sync\"";
     let gate = Gate::start(&upstream, rules).await;
     let client = gate.client().open().await;
