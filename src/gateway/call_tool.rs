@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::call::{Error, Outgoing};
 use crate::dialect::Dialect;
 use crate::jsonrpc::{Edit, Envelope, Id, entries, members, offset_in, remove, splice};
-use crate::mcp::Params;
+use crate::mcp::{OwnTasks, Params};
 use crate::policy::{Mode, Plan, Retry, Terms, plan};
 use crate::task::{Owner, OwnerMode};
 use crate::worker::{Assignment, Deferral, Permit};
@@ -26,14 +26,22 @@ const NO_SESSION: &str = "Task-capable async tool calls require an MCP session";
 
 impl Gateway {
     pub(super) fn call_tool(&self, caller: Caller, message: Envelope, params: &Params<'_>, id: &Id) -> Handling {
-        let tool = params.name().filter(|_| !caller.upstream_speaks_tasks());
-        let Some(tool) = tool else { return self.forward(&caller, &message, id).into() };
+        let own_tasks = caller.upstream_tasks();
+        // Its tasks, and its own way of making them, are the upstream's business.
+        let is_theirs =
+            own_tasks == OwnTasks::Extension || own_tasks == OwnTasks::Core && caller.dialect == Dialect::Core;
+        let Some(tool) = params.name().filter(|_| !is_theirs) else {
+            return self.forward(&caller, &message, id).into();
+        };
+        let id = id.clone();
         match self.job_tool(&tool) {
-            Some(kind) => {
-                let id = id.clone();
-                self.later(|gateway| async move { gateway.job_or_call(caller, kind, &message, &id).await })
-            }
-            None => self.start_call(&caller, &message, params, id).into(),
+            Some(kind) => self.later(|gateway| async move { gateway.job_or_call(caller, kind, &message, &id).await }),
+            // Whether the tool runs only as a task has to be known first.
+            None if own_tasks == OwnTasks::Core && caller.catalog().is_none() => self.later(|gateway| async move {
+                gateway.learn_catalog(&caller).await;
+                gateway.start_call(&caller, &message, &Params::peek(message.params()), &id)
+            }),
+            None => self.start_call(&caller, &message, params, &id).into(),
         }
     }
 
@@ -142,7 +150,11 @@ impl Gateway {
         deferral: Option<Deferral>,
     ) -> Assignment {
         let harvests = self.inner.options.harvest_progress && deferral.is_some();
-        let (text, own_token) = edited(message, params, harvests.then(fresh_token));
+        let has_tasks = caller.upstream_tasks() == OwnTasks::Core;
+        let requires_task = has_tasks
+            && params.name().is_some_and(|tool| caller.catalog().is_some_and(|catalog| catalog.requires_task(&tool)));
+        let task = if requires_task { TaskParam::Added } else { TaskParam::Removed };
+        let (text, own_token) = edited(message, params, task, harvests.then(fresh_token));
         let mut assignment = self.assignment(caller, text, id);
         let call = assignment.ticket.call();
         let token = own_token.clone().or_else(|| params.meta().progress_token.map(str::to_owned));
@@ -157,6 +169,7 @@ impl Gateway {
         assignment.keeps_event_ids = deferral.is_some();
         assignment.repeatable = repeatable;
         assignment.own_token = own_token;
+        assignment.follows_tasks = has_tasks;
         assignment.deferral = deferral;
         assignment
     }
@@ -185,14 +198,27 @@ fn retention(task: Option<&str>, (ttl, max_ttl): (Duration, Duration)) -> Result
     Ok(asked.max(SHORTEST_TTL).min(max_ttl))
 }
 
-/// The call without `task`, and with our progress token if it brings none; returns the token if it went in.
-fn edited(message: &Envelope, params: &Params<'_>, token: Option<String>) -> (Bytes, Option<String>) {
+/// What becomes of `task` in a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TaskParam {
+    /// It is taken out: servers without tasks fail on it.
+    Removed,
+    /// It is put in: the tool runs in no other way, and taskgate follows the upstream's task.
+    Added,
+}
+
+/// The call without `task`, or with one, and with our progress token if it brings none; returns the token if it went
+/// in.
+fn edited(message: &Envelope, params: &Params<'_>, task: TaskParam, token: Option<String>) -> (Bytes, Option<String>) {
     let text = std::str::from_utf8(message.text()).unwrap_or_default();
     let mut edits = Vec::new();
     if params.has_task()
         && let (Some(at), Some(inner)) = (message.params_at(), message.params())
     {
         edits.extend(remove(&members(inner).unwrap_or_default(), at.start, "task"));
+    }
+    if let (TaskParam::Added, Some(name)) = (task, params.name_text()) {
+        edits.push(Edit::insert(offset_in(text, name).end, ",\"task\":{}"));
     }
     let place = token.and_then(|token| Some((token_edit(text, params, &token)?, token)));
     let token = place.map(|(edit, token)| {
@@ -234,7 +260,8 @@ mod tests {
     fn edit(params: &str, token: Option<&str>) -> (String, Option<String>) {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
         let message = Envelope::read(Bytes::from(text)).unwrap();
-        let (text, token) = edited(&message, &Params::peek(message.params()), token.map(str::to_owned));
+        let (text, token) =
+            edited(&message, &Params::peek(message.params()), TaskParam::Removed, token.map(str::to_owned));
         let message = Envelope::read(text).unwrap();
         (message.params().unwrap().to_owned(), token)
     }
@@ -258,6 +285,11 @@ mod tests {
             assert_eq!((text.as_str(), token.is_some()), (expected, used), "{params}");
         }
         assert_eq!(edit(r#"{"name":"a","arguments":{}}"#, None).0, r#"{"name":"a","arguments":{}}"#);
+        let text = Bytes::from_static(br#"{"id":1,"method":"tools/call","params":{"name":"a","task":7}}"#);
+        let message = Envelope::read(text).unwrap();
+        let (text, _) = edited(&message, &Params::peek(message.params()), TaskParam::Added, Some("\"t\"".into()));
+        let message = Envelope::read(text).unwrap();
+        assert_eq!(message.params().unwrap(), r#"{"name":"a","task":{},"_meta":{"progressToken":"t"}}"#);
         assert_ne!(fresh_token(), fresh_token());
     }
 

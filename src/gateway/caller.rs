@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::call::{Error, Outgoing};
 use crate::dialect::{Declared, Dialect, JobNames, Spelling, select};
 use crate::jsonrpc::Envelope;
-use crate::mcp::{Abilities, Params, Version, header, method};
+use crate::mcp::{Abilities, OwnTasks, Params, Version, header, method};
 use crate::session::{Catalog, Habit, Session};
 use crate::task::{Fingerprint, Identity};
 use crate::upstream::Leg;
@@ -63,7 +63,10 @@ impl Caller {
             (None, None, Some(_)) => Abilities::ALL,
             (None, None, None) => Abilities::default(),
         };
+        let own_tasks = hello.map(|hello| hello.server.own_tasks).unwrap_or_default();
         let asks_for_task = message.method() == method::TOOLS_CALL && params.task().is_some();
+        // What the upstream announces as its own is not ours to give.
+        let extension = extension && own_tasks == OwnTasks::None;
         let takes_events = takes_events(&request.headers);
         let leg = Leg::new(upstream, session, &request.headers, request.query.as_deref());
         let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));
@@ -96,9 +99,9 @@ impl Caller {
         self.identity.credential
     }
 
-    /// Whether the upstream said in `initialize` that it speaks tasks itself: then they are its own business.
-    pub(super) fn upstream_speaks_tasks(&self) -> bool {
-        self.session().and_then(|session| session.hello()).is_some_and(|hello| hello.server.speaks_tasks)
+    /// Which tasks the upstream speaks itself, as it said in `initialize`: those are its own business.
+    pub(super) fn upstream_tasks(&self) -> OwnTasks {
+        self.session().and_then(|session| session.hello()).map(|hello| hello.server.own_tasks).unwrap_or_default()
     }
 
     /// Whom it is like in how long it waits.

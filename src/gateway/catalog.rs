@@ -9,7 +9,7 @@ use tracing::error;
 use crate::call::{Answer, Body, Outgoing};
 use crate::dialect::{Added, Dialect, Effects, Listing, edit_tools_list};
 use crate::jsonrpc::{Edit, Envelope, Id, Object, splice};
-use crate::mcp::{Params, method};
+use crate::mcp::{OwnTasks, Params, method};
 use crate::policy::{Ability, may_defer};
 use crate::session::Catalog;
 use crate::task::OwnerMode;
@@ -36,7 +36,7 @@ impl Gateway {
     pub(super) fn list_tools(&self, caller: Caller, message: &Envelope, id: &Id) -> Reply {
         let is_first = !Params::peek(message.params()).has_cursor();
         let mut assignment = self.assignment(&caller, message.text().clone(), id);
-        if caller.upstream_speaks_tasks() {
+        if caller.upstream_tasks() == OwnTasks::Extension {
             return caller.reply(Outgoing::Later(self.inner.worker.start(assignment)));
         }
         assignment.inline = usize::MAX;
@@ -76,9 +76,10 @@ impl Gateway {
         let found = self.inner.job_names(caller.catalog().as_deref());
         // Without names there are no handles for clients that know nothing of tasks.
         let named = found.is_some() || caller.dialect == Dialect::Ext;
+        let runs_tasks = caller.speaks_core() && caller.upstream_tasks() == OwnTasks::None;
         let effects = |tool: &str| Effects {
             may_defer: named && self.may_defer(caller, tool, ability),
-            runs_as_task: caller.speaks_core() && self.may_defer(caller, tool, Ability::OnlyTasks),
+            runs_as_task: runs_tasks && self.may_defer(caller, tool, Ability::OnlyTasks),
         };
         let has_list = self.has_list(caller);
         let add = found.as_ref().filter(|_| with_jobs);

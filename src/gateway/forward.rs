@@ -58,6 +58,7 @@ impl Gateway {
             head: None,
             repeatable: READS.contains(&caller.method),
             keeps_event_ids: false,
+            follows_tasks: false,
             own_token: None,
             listener: caller.listener(),
             deferral: None,

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::call::{Answer, Body, Error, Outgoing, Step};
 use crate::dialect::Dialect;
 use crate::jsonrpc::{Edit, Envelope, Id, splice};
-use crate::mcp::{ClientHello, Lists, ServerHello, Version, header, with_extension, with_tasks};
+use crate::mcp::{ClientHello, Lists, OwnTasks, ServerHello, Version, header, with_extension, with_tasks};
 use crate::session::Hello;
 use crate::task::OwnerMode;
 
@@ -89,7 +89,7 @@ impl Gateway {
     /// The result of `initialize` with what taskgate adds; nothing if the upstream speaks tasks itself.
     fn announced(&self, caller: &Caller, server: &ServerHello, result: &Bytes) -> Bytes {
         // Nobody could own a task.
-        if server.speaks_tasks || self.inner.options.owner == OwnerMode::Principal {
+        if server.own_tasks != OwnTasks::None || self.inner.options.owner == OwnerMode::Principal {
             return result.clone();
         }
         let mut result = result.clone();

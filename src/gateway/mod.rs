@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::call::{Answer, Error, Outgoing, Side};
 use crate::jsonrpc::{Envelope, ErrorObject, Id, Kind, Message, Rope, error_response, rope_response};
-use crate::mcp::{Era, Params, header, method};
+use crate::mcp::{Era, OwnTasks, Params, header, method};
 use crate::policy::Rules;
 use crate::session::Fingerprints;
 use crate::telemetry::metrics::known_method;
@@ -197,7 +197,7 @@ impl Gateway {
             | method::TASKS_UPDATE
             | method::TASKS_RESULT
             | method::TASKS_LIST
-                if !caller.upstream_speaks_tasks() =>
+                if caller.upstream_tasks() != OwnTasks::Extension =>
             {
                 let id = id.clone();
                 self.later(|gateway| async move { gateway.tasks(caller, &message, &id).await })

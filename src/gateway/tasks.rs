@@ -5,24 +5,66 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::call::Error;
+use crate::call::{Answer, Body, Error, Outgoing};
 use crate::dialect::{Dialect, core, ext, reading};
-use crate::jsonrpc::{Envelope, Id, Rope, entries, result_response};
-use crate::mcp::{Params, method};
+use crate::jsonrpc::{Edit, Envelope, Id, Rope, entries, members, remove, result_response, splice};
+use crate::mcp::{OwnTasks, Params, method};
 use crate::store::ApplyError;
-use crate::task::{Event, ListQuery, QuestionKey, Status, StoreError, Task};
+use crate::task::{Event, ListQuery, QuestionKey, Status, StoreError, Task, TaskId, Timestamp};
 
 use super::access;
 use super::caller::Caller;
-use super::{Gateway, Reply};
+use super::hello::result_in;
+use super::{Framing, Gateway, Reply};
 
 const NOT_AVAILABLE: &str = "Task is not available in this session";
 const EXPIRED: &str = "Task has expired";
+/// What cursors of ours begin with: they share one space with the upstream's.
+const OURS: &str = "taskgate:";
 /// How many tasks a page of `tasks/list` has.
 const PAGE: usize = 50;
 
 impl Gateway {
     pub(super) async fn tasks(&self, caller: Caller, message: &Envelope, id: &Id) -> Reply {
+        if caller.upstream_tasks() == OwnTasks::Core {
+            return self.tasks_of_both(caller, message, id).await;
+        }
+        self.own_tasks(caller, message, id).await
+    }
+
+    /// `tasks/*` where the upstream has tasks too: what names one of ours is ours, all else goes on.
+    async fn tasks_of_both(&self, caller: Caller, message: &Envelope, id: &Id) -> Reply {
+        let params = Params::peek(message.params());
+        let is_ours = if message.method() == method::TASKS_LIST {
+            list_cursor(&params).is_some_and(|cursor| cursor.starts_with(OURS))
+        } else {
+            let id = params.task_id().unwrap_or_default();
+            matches!(access::find(&self.inner.worker.tasks, &caller, &id).await, Ok(Some(_)))
+        };
+        if is_ours {
+            return self.own_tasks(caller, message, id).await;
+        }
+        if message.method() != method::TASKS_LIST || !self.has_list(&caller) {
+            return self.forward(&caller, message, id);
+        }
+        let mut assignment = self.assignment(&caller, message.text().clone(), id);
+        assignment.inline = usize::MAX;
+        let steps = self.inner.worker.start(assignment);
+        let (method, dialect) = (caller.method, caller.dialect.word());
+        // After the last page of theirs comes the first of ours, if there is one.
+        let gateway = self.clone();
+        let steps = self.edited(
+            steps,
+            |_| {},
+            move |answer| async move {
+                let page = gateway.page_of(&caller, None, 1).await;
+                if page.is_ok_and(|(tasks, _)| !tasks.is_empty()) { and_ours(answer) } else { answer }
+            },
+        );
+        Reply { outgoing: Outgoing::Later(steps), framing: Framing::Either, method, dialect }
+    }
+
+    async fn own_tasks(&self, caller: Caller, message: &Envelope, id: &Id) -> Reply {
         if let Err(error) = caller.check_version() {
             return self.fails(&caller, id, &error);
         }
@@ -135,19 +177,29 @@ impl Gateway {
     async fn list_tasks(&self, caller: &Caller, params: &Params<'_>) -> Result<Rope, Error> {
         let wrong = || Error::InvalidParams("cursor is none that tasks/list gave out".into());
         let after = match params.cursor() {
-            Some(text) => {
-                let text: String = serde_json::from_str(text).map_err(|_| wrong())?;
-                Some(core::read_cursor(&text).ok_or_else(wrong)?)
-            }
+            Some(_) => match list_cursor(params).as_deref().and_then(|text| text.strip_prefix(OURS)) {
+                Some("") => None,
+                Some(text) => Some(core::read_cursor(text).ok_or_else(wrong)?),
+                None => return Err(wrong()),
+            },
             None => None,
         };
-        let session = caller.identity.session.ok_or_else(wrong)?;
-        let upstream = caller.leg.upstream.options.path.clone();
-        let query = ListQuery { upstream, session, after, limit: PAGE };
         let tasks = &self.inner.worker.tasks;
-        let (page, more) = tasks.list(query).await.map_err(|error| unavailable(&error))?;
-        let next = page.last().filter(|_| more).map(core::cursor);
+        let (page, more) = self.page_of(caller, after, PAGE).await?;
+        let next = page.last().filter(|_| more).map(|task| format!("{OURS}{}", core::cursor(task)));
         Ok(core::listed(&page, next.as_deref(), tasks.now()).into())
+    }
+
+    async fn page_of(
+        &self,
+        caller: &Caller,
+        after: Option<(Timestamp, TaskId)>,
+        limit: usize,
+    ) -> Result<(Vec<Task>, bool), Error> {
+        let Some(session) = caller.identity.session else { return Ok((Vec::new(), false)) };
+        let upstream = caller.leg.upstream.options.path.clone();
+        let query = ListQuery { upstream, session, after, limit };
+        self.inner.worker.tasks.list(query).await.map_err(|error| unavailable(&error))
     }
 
     /// Cancels a task; one that has ended stays as it is. Returns the task as it stands.
@@ -170,6 +222,25 @@ impl Gateway {
         }
         Ok(task)
     }
+}
+
+/// The cursor of `tasks/list`, if it is a string.
+fn list_cursor(params: &Params<'_>) -> Option<String> {
+    serde_json::from_str(params.cursor()?).ok()
+}
+
+/// A page of the upstream's tasks; if it is the last, ours are said to follow.
+fn and_ours(mut answer: Answer) -> Answer {
+    let Some((message, result)) = result_in(&answer) else { return answer };
+    let text = std::str::from_utf8(&result).unwrap_or_default();
+    let goes_on = entries(text).get("nextCursor").is_some_and(|cursor| !matches!(*cursor, "null" | "\"\""));
+    if let (false, Some(at)) = (goes_on, message.result_at()) {
+        let mut edits = remove(&members(text).unwrap_or_default(), at.start, "nextCursor");
+        let comma = if entries(text).keys().all(|name| name == "nextCursor") { "" } else { "," };
+        edits.push(Edit::insert(at.start + 1, format!("\"nextCursor\":\"{OURS}\"{comma}")));
+        answer.body = Body::Message(splice(message.text(), edits));
+    }
+    answer
 }
 
 pub(super) fn unavailable(error: &StoreError) -> Error {

@@ -26,8 +26,20 @@ pub struct ClientHello {
 pub struct ServerHello {
     /// The version it negotiated.
     pub version: Version,
-    /// Whether it speaks tasks itself, in any form.
-    pub speaks_tasks: bool,
+    /// Which tasks it speaks itself.
+    pub own_tasks: OwnTasks,
+}
+
+/// The tasks that a server has of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnTasks {
+    /// None: it is synchronous.
+    #[default]
+    None,
+    /// Those of 2025-11-25.
+    Core,
+    /// Those of the extension.
+    Extension,
 }
 
 impl ClientHello {
@@ -55,8 +67,13 @@ impl ServerHello {
         let capabilities = result.get("capabilities").copied().unwrap_or_default();
         Self {
             version: version.map_or(Version::V2025_03_26, |text| Version::negotiated(&text)),
-            speaks_tasks: entries(capabilities).get("tasks").is_some_and(|value| *value != "null")
-                || declares_tasks(capabilities, &["extensions", "experimental"]),
+            own_tasks: if declares_tasks(capabilities, &["extensions", "experimental"]) {
+                OwnTasks::Extension
+            } else if entries(capabilities).get("tasks").is_some_and(|value| *value != "null") {
+                OwnTasks::Core
+            } else {
+                OwnTasks::None
+            },
         }
     }
 }
@@ -121,11 +138,15 @@ mod tests {
         ));
         assert_eq!(client, ClientHello { declares_tasks: true, abilities: Abilities::default(), client: "a/1".into() });
         assert!(!ClientHello::read(None).declares_tasks);
-        for (text, tasks) in [
-            (r#"{"protocolVersion":"2025-11-25","capabilities":{"tasks":{}}}"#, true),
-            (r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}"#, false),
+        for (text, own_tasks) in [
+            (r#"{"protocolVersion":"2025-11-25","capabilities":{"tasks":{}}}"#, OwnTasks::Core),
+            (
+                r#"{"protocolVersion":"2025-11-25","capabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#,
+                OwnTasks::Extension,
+            ),
+            (r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}"#, OwnTasks::None),
         ] {
-            assert_eq!(ServerHello::read(text), ServerHello { version: Version::V2025_11_25, speaks_tasks: tasks });
+            assert_eq!(ServerHello::read(text), ServerHello { version: Version::V2025_11_25, own_tasks });
         }
     }
 

@@ -10,7 +10,7 @@ mod text;
 mod version;
 
 pub use abilities::Abilities;
-pub use hello::{ClientHello, Lists, ServerHello, with_extension, with_tasks};
+pub use hello::{ClientHello, Lists, OwnTasks, ServerHello, with_extension, with_tasks};
 pub use params::{Meta, Params, meta_key};
 pub use text::{rfc3339, text_block};
 pub use version::{Era, Version};

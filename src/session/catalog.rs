@@ -9,6 +9,8 @@ use crate::jsonrpc::{entries, members};
 pub struct Tool {
     /// Declares itself idempotent or read-only: calling it twice does no more than once.
     pub repeatable: bool,
+    /// Runs only as a task of the upstream's own (2025-11-25).
+    pub requires_task: bool,
 }
 
 /// The tools of an upstream, over all pages.
@@ -30,6 +32,12 @@ impl Catalog {
         self.tools.get(name).is_some_and(|tool| tool.repeatable)
     }
 
+    /// Whether the tool runs only as a task of the upstream's own.
+    #[must_use]
+    pub fn requires_task(&self, name: &str) -> bool {
+        self.tools.get(name).is_some_and(|tool| tool.requires_task)
+    }
+
     /// All names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tools.keys().map(String::as_str)
@@ -45,7 +53,10 @@ impl Catalog {
             let Some(Ok(name)) = tool.get("name").map(|raw| serde_json::from_str::<String>(raw)) else { continue };
             let hints = members(tool.get("annotations").copied().unwrap_or_default()).unwrap_or_default();
             let says = |hint: &str| hints.iter().any(|member| member.name == hint && member.value == "true");
-            self.tools.insert(name, Tool { repeatable: says("idempotentHint") || says("readOnlyHint") });
+            let execution = entries(tool.get("execution").copied().unwrap_or_default());
+            let requires_task = execution.get("taskSupport") == Some(&"\"required\"");
+            let repeatable = says("idempotentHint") || says("readOnlyHint");
+            self.tools.insert(name, Tool { repeatable, requires_task });
         }
         page.get("nextCursor").filter(|cursor| !matches!(**cursor, "null" | "\"\"")).map(|cursor| (*cursor).to_owned())
     }
@@ -60,9 +71,13 @@ mod tests {
         let mut catalog = Catalog::default();
         let first = r#"{"tools":[{"name":"a","annotations":{"readOnlyHint":true}},{"x":1}],"nextCursor":"p2"}"#;
         assert_eq!(catalog.add_page(first).as_deref(), Some("\"p2\""));
-        assert_eq!(catalog.add_page(r#"{"tools":[{"name":"b"}],"nextCursor":""}"#), None);
+        assert_eq!(
+            catalog.add_page(r#"{"tools":[{"name":"b","execution":{"taskSupport":"required"}}],"nextCursor":""}"#),
+            None
+        );
         assert_eq!(catalog.add_page("7"), None);
         assert!(catalog.has("a") && catalog.has("b") && !catalog.has("c"));
+        assert!(catalog.requires_task("b") && !catalog.requires_task("a"));
         assert!(catalog.is_repeatable("a") && !catalog.is_repeatable("b"));
     }
 }

@@ -42,6 +42,8 @@ pub struct Assignment {
     pub repeatable: bool,
     /// Whether an upstream's event ids stay with taskgate, which then resumes the stream itself.
     pub keeps_event_ids: bool,
+    /// Whether a task that the upstream makes of the call is followed here instead of being handed on.
+    pub follows_tasks: bool,
     /// Progress token that taskgate added, as JSON text.
     pub own_token: Option<String>,
     /// Who listens.

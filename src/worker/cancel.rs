@@ -20,8 +20,12 @@ const DELIVERY: Duration = Duration::from_secs(60);
 /// accepted or after half a second; it is delivered in any case. The caller closes the exchange then.
 pub async fn cancel_upstream(work: &Work, leg: &Leg, call: &InFlight, reason: &str) {
     let params = Object::new().raw("requestId", call.upstream_id.raw()).string("reason", reason).finish();
-    let sent = deliver(work, leg, notification(method::CANCELLED, &params));
-    let _ = tokio::time::timeout(GRACE, sent).await;
+    send(work, leg, notification(method::CANCELLED, &params)).await;
+}
+
+/// Posts a message upstream and waits half a second for it to be accepted; it is delivered in any case.
+pub(super) async fn send(work: &Work, leg: &Leg, message: Bytes) {
+    let _ = tokio::time::timeout(GRACE, deliver(work, leg, message)).await;
 }
 
 /// Posts a message upstream in a task of its own, with the latest credential.

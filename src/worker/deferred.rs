@@ -102,6 +102,7 @@ impl Deferred {
                         busy = came.says_something();
                         self.came(came).await
                     }
+                    Err(error) if self.held.follow_on(&error) => None,
                     Err(error) => Some(End::Failed(lost(error))),
                 },
                 () = call.touched() => { Box::pin(self.elsewhere()).await; None }
@@ -146,14 +147,16 @@ impl Deferred {
             Came::Part(Arrived::Large) => None,
             Came::Part(Arrived::Body(body)) => {
                 let upcall = &self.held.upcall;
-                Some(match response(upcall.status(), upcall.kind(), &body) {
-                    Ok(message) => outcome(&message),
-                    Err(error) => End::Failed(error.into_failure()),
-                })
+                match response(upcall.status(), upcall.kind(), &body) {
+                    Ok(message) if self.held.follow(&message) => None,
+                    Ok(message) => Some(outcome(&message)),
+                    Err(error) => Some(End::Failed(error.into_failure())),
+                }
             }
             Came::Part(Arrived::Event(event)) => {
                 let message = event.data.and_then(|data| Envelope::read(data).ok())?;
                 match message.kind() {
+                    MessageKind::Response if self.held.follow(&message) => None,
                     MessageKind::Response => Some(outcome(&message)),
                     MessageKind::Request => {
                         Box::pin(self.asked(&message)).await;

@@ -17,12 +17,13 @@ use crate::task::{Note, Status, Task, TaskId};
 use crate::telemetry::metrics::Counted;
 use crate::upstream::{Arrived, Kind, Limits, Outbound, headers};
 
-use super::answer::{failed, from_upstream, streamed, whole};
+use super::answer::{failed, from_upstream, response, streamed, whole};
 use super::deferred::Deferred;
+use super::follow::Followed;
 use super::limits::Permit;
 use super::timer::Timer;
 use super::upcall::{Came, Upcall};
-use super::{Active, Assignment, INLINE, Worker, cancel_upstream};
+use super::{Active, Assignment, INLINE, Worker};
 
 /// How long a request that is no call goes on without its client.
 const ABANDONED: Duration = Duration::from_secs(60);
@@ -38,6 +39,8 @@ pub(super) struct Held {
     pub(super) threshold: Timer,
     pub(super) client_left: bool,
     again: Option<Outbound>,
+    /// The task that the upstream made of it.
+    pub(super) followed: Option<Followed>,
     /// What a shutdown waits for.
     active: Option<Active>,
     /// Counts it as held, until it is deferred.
@@ -82,6 +85,7 @@ impl Held {
             steps,
             client_left: false,
             again,
+            followed: None,
         })
     }
 
@@ -186,12 +190,19 @@ impl Held {
             Came::Head => self.head().await,
             Came::Part(Arrived::Event(event)) => self.event(event).await,
             Came::Part(Arrived::Large) => {
-                let rewritten = self.assignment.ticket.call().client_id != self.assignment.ticket.call().upstream_id;
+                let call = self.assignment.ticket.call();
+                let rewritten = self.assignment.follows_tasks || call.client_id != call.upstream_id;
                 let passes = self.upcall.status().is_success() && self.upcall.kind() == Kind::Json && !rewritten;
                 passes.then(|| self.stream_through())
             }
             Came::Part(Arrived::Body(body)) => {
                 let (status, kind) = (self.upcall.status(), self.upcall.kind());
+                if self.assignment.follows_tasks
+                    && let Ok(message) = response(status, kind, &body)
+                    && self.follow(&message)
+                {
+                    return None;
+                }
                 let mut headers = self.upcall.take_headers();
                 headers::to_client(&mut headers);
                 let id = &self.assignment.ticket.call().client_id;
@@ -260,6 +271,9 @@ impl Held {
     }
 
     fn broke(&mut self, error: crate::upstream::Error) -> Option<End> {
+        if self.follow_on(&error) {
+            return None;
+        }
         match self.again.take() {
             Some(request) if error.may_have_run() => {
                 info!(%error, "sending a repeatable call once more");
@@ -363,17 +377,12 @@ impl Held {
         }
     }
 
-    pub(super) async fn cancel(&mut self, reason: &str) {
-        let call = self.assignment.ticket.call();
-        cancel_upstream(&self.worker.work, &self.assignment.leg, call, reason).await;
-    }
-
     fn in_session(&self) -> bool {
         self.assignment.listener.in_session
     }
 }
 
-fn limits(assignment: &Assignment) -> Limits {
+pub(super) fn limits(assignment: &Assignment) -> Limits {
     let max = usize::try_from(assignment.max_result).unwrap_or(usize::MAX);
     // What is passed on needs no limit; what is kept is measured again when it is stored.
     let inline = assignment.inline.min(max.max(INLINE));

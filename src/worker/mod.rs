@@ -9,6 +9,7 @@ mod asking;
 mod assignment;
 mod cancel;
 mod deferred;
+mod follow;
 mod held;
 mod limits;
 mod options;

@@ -17,7 +17,9 @@ impl Held {
     pub(super) async fn event(&mut self, mut event: Event) -> Option<End> {
         let message = event.data.as_ref().and_then(|data| Envelope::read(data.clone()).ok());
         match message {
-            Some(message) if message.kind() == MessageKind::Response => return Some(self.answered(&message)),
+            Some(message) if message.kind() == MessageKind::Response => {
+                return if self.follow(&message) { None } else { Some(self.answered(&message)) };
+            }
             Some(message) if message.kind() == MessageKind::Request => return self.question(event, &message).await,
             Some(message) if self.is_ours(&message) => return None,
             Some(message) if message.method() == method::TOOLS_LIST_CHANGED => {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
@@ -40,6 +41,15 @@ impl Upcall {
     pub(super) fn start(leg: &Leg, request: Outbound, limits: Limits) -> Self {
         let (client, resume) = (leg.upstream.client.clone(), leg.resume());
         Self::Opening(Box::pin(async move { Exchange::open(&client, request, limits, Some(resume)).await }))
+    }
+
+    /// The same after a pause.
+    pub(super) fn start_after(pause: Duration, leg: &Leg, request: Outbound, limits: Limits) -> Self {
+        let (client, resume) = (leg.upstream.client.clone(), leg.resume());
+        Self::Opening(Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            Exchange::open(&client, request, limits, Some(resume)).await
+        }))
     }
 
     /// Waits for what comes next. Cancel safe: what has come is kept here.

@@ -35,22 +35,31 @@ async fn b52_only_a_declared_and_eligible_call_yields_a_task() {
         .await;
     let rule = "[upstream]\n[[upstream.rule]]\ntool = \"ineligible\"\nmode = \"sync\"";
     let gate = Gate::start(&upstream, rule).await;
+    let old = gate.client().version("2025-06-18").open().await;
     let plain = gate.client().open().await;
     let ext = gate.client().extension().open().await;
     let per_request = gate.client().extension_per_request().open().await;
     let experimental = gate.client().capabilities(json!({"experimental": {EXTENSION: {}}})).open().await;
-    for more in [json!({}), json!({"task": {"ttl": 60000}}), json!({"task": {}})] {
-        let handle = plain.call_with("eligible", more.clone()).await;
+    for (client, more) in
+        [(&old, json!({"task": {}})), (&old, json!({})), (&plain, json!({})), (&plain, json!({"task": 7}))]
+    {
+        let handle = client.call_with("eligible", more).await;
         handle.job();
         assert!(handle.result().get("resultType").is_none() && handle.result().get("task").is_none());
-        for client in [&ext, &per_request, &experimental] {
-            client.call_with("eligible", more.clone()).await.task();
-        }
-        for client in [&plain, &ext, &per_request] {
-            let held = client.call_with("ineligible", more.clone()).await;
-            assert_eq!(held.text(), "held");
-            assert!(held.result().get("resultType").is_none() && held.result().get("task").is_none());
-        }
+    }
+    for client in [&plain, &ext, &per_request] {
+        client.call_with("eligible", json!({"task": {"ttl": 60000}})).await.core_task();
+        let refused = client.call_with("ineligible", json!({"task": {}})).await;
+        assert_eq!(refused.code(), -32601);
+        assert!(refused.error()["message"].as_str().unwrap().contains("does not run as a task"), "{}", refused.raw);
+    }
+    for client in [&ext, &per_request, &experimental] {
+        client.call_with("eligible", json!({})).await.task();
+    }
+    for client in [&old, &plain, &ext, &per_request] {
+        let held = client.call_with("ineligible", json!({})).await;
+        assert_eq!(held.text(), "held");
+        assert!(held.result().get("resultType").is_none() && held.result().get("task").is_none());
     }
     for call in upstream.of("tools/call") {
         assert!(call.json["params"].get("task").is_none(), "servers fail on it: {}", call.body);
@@ -218,7 +227,7 @@ async fn b56_absurd_retention_never_makes_a_dead_id() {
     let latch = Latch::new();
     let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
     let gate = Gate::start(&upstream, "").await;
-    let client = gate.client().extension().open().await;
+    let client = gate.client().open().await;
     for ttl in ["0", "-1", "1", "1.5", "\"60000\"", "null", "9007199254740992", "9223372036854775807", "1e300", "[]"] {
         let params = format!(r#"{{"name":"slow","arguments":{{}},"task":{{"ttl":{ttl}}}}}"#);
         let id = client.next_id();
@@ -227,7 +236,7 @@ async fn b56_absurd_retention_never_makes_a_dead_id() {
         if answer.json.get("error").is_some() {
             assert_eq!(answer.code(), -32602, "{ttl}");
         } else {
-            assert_eq!(client.task(&answer.task()).await.state(), "working", "{ttl}");
+            assert_eq!(client.task(&answer.core_task()).await.state(), "working", "{ttl}");
         }
     }
 }

@@ -96,9 +96,10 @@ async fn b84_unknown_fields_stay() {
     assert_eq!(hello.result()["instructions"], "Be brief.");
     let list = client.tools().await;
     let odd = &list.result()["tools"][0];
-    for (key, value) in more.as_object().unwrap() {
+    for (key, value) in more.as_object().unwrap().iter().filter(|(key, _)| *key != "execution") {
         assert_eq!(&odd[key], value, "{key}");
     }
+    assert_eq!(odd["execution"], json!({"taskSupport": "optional", "x": true}), "edited, the rest stays");
     let answer = client.call("odd", json!({})).await;
     assert_eq!(answer.result(), &serde_json::from_str::<Value>(result).unwrap());
 }

@@ -27,3 +27,4 @@ mod streams;
 mod support;
 mod threshold;
 mod upstream_itself;
+mod upstream_tasks;

@@ -257,7 +257,7 @@ async fn b31_stale_session_is_passed_on() {
 
     let refuse = script::responds(400, &[("content-type", "text/plain")], b"No valid session ID provided");
     let upstream = Upstream::builder().on("tools/call", refuse).tool("any", script::says("")).start().await;
-    let gate = Gate::start(&upstream, "").await;
+    let gate = Gate::start(&upstream, crate::support::PATIENT).await;
     let client = gate.client().open().await;
     assert_eq!(client.call("any", json!({})).await.status, 400);
     assert_eq!(upstream.calls("any").len(), 1);

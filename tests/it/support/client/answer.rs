@@ -118,6 +118,13 @@ impl Answer {
         self.result()["taskId"].as_str().unwrap_or_else(|| panic!("no task: {}", self.raw)).to_owned()
     }
 
+    /// The task of 2025-11-25 that a handle names.
+    pub fn core_task(&self) -> String {
+        let task = &self.result()["task"];
+        assert_eq!(task["status"], "working", "{}", self.raw);
+        task["taskId"].as_str().unwrap_or_else(|| panic!("no task: {}", self.raw)).to_owned()
+    }
+
     /// The status that a note or a task states.
     pub fn state(&self) -> String {
         let result = self.result();

@@ -209,12 +209,22 @@ impl Client {
     pub async fn task_end(&self, id: &str) -> Answer {
         for _ in 0..500 {
             let answer = self.task(id).await;
-            if answer.state() != "working" {
+            if !["working", "input_required"].contains(&answer.state().as_str()) {
                 return answer;
             }
             sleep(ms(10)).await;
         }
         panic!("task {id} does not end");
+    }
+
+    /// Calls a tool as a task of 2025-11-25.
+    pub async fn call_task(&self, tool: &str, arguments: Value) -> Answer {
+        self.call_with(tool, json!({"arguments": arguments, "task": {}})).await
+    }
+
+    /// `tasks/result`.
+    pub async fn task_result(&self, id: &str) -> Answer {
+        self.request("tasks/result", json!({"taskId": id})).await
     }
 
     /// `tasks/cancel`.

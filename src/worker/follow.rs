@@ -1,0 +1,109 @@
+//! Tasks of an upstream's own, followed to their end in the name of a client that knows nothing of them.
+//!
+//! `tasks/result` waits for the end, brings questions and progress on its stream, and may be asked again: so
+//! following a task is one more exchange in the place of the call's own.
+
+use std::time::Duration;
+
+use http::Method;
+
+use crate::jsonrpc::{Envelope, Id, Object, entries, request};
+use crate::mcp::method;
+use crate::shutdown::Work;
+use crate::upstream::{Error, Leg};
+
+use super::cancel;
+use super::held::{Held, limits};
+use super::upcall::Upcall;
+
+/// How often a broken wait is taken up again, and how long after.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A task of the upstream's that stands for a call.
+#[derive(Debug)]
+pub(super) struct Followed {
+    id: String,
+    attempts: u32,
+}
+
+/// The task that a result announces, in the form of 2025-11-25.
+fn announced(message: &Envelope) -> Option<String> {
+    let result = message.result()?;
+    let result = entries(std::str::from_utf8(&result).ok()?).get("task").map(|task| (*task).to_owned())?;
+    let id = entries(&result).get("taskId").copied().map(str::to_owned)?;
+    serde_json::from_str(&id).ok()
+}
+
+impl Held {
+    /// If the upstream made a task of the call, follows that task from now on. Whether it did.
+    pub(super) fn follow(&mut self, message: &Envelope) -> bool {
+        if !self.assignment.follows_tasks || self.followed.is_some() {
+            return false;
+        }
+        let Some(id) = announced(message) else { return false };
+        self.followed = Some(Followed { id, attempts: 0 });
+        self.ask_for_result(Duration::ZERO);
+        true
+    }
+
+    /// The wait for the task broke: takes it up again, unless that was tried too often. Whether it does.
+    pub(super) fn follow_on(&mut self, error: &Error) -> bool {
+        let Some(followed) = &mut self.followed else { return false };
+        let is_passing = matches!(error, Error::Unreachable(_) | Error::Broken(_) | Error::Cut);
+        if !is_passing || followed.attempts >= ATTEMPTS {
+            return false;
+        }
+        followed.attempts += 1;
+        self.ask_for_result(PAUSE);
+        true
+    }
+
+    fn ask_for_result(&mut self, pause: Duration) {
+        let Some(followed) = &self.followed else { return };
+        let params = Object::new().string("taskId", &followed.id).finish();
+        let text = request(&fresh_id(), method::TASKS_RESULT, &params);
+        let mut message = self.assignment.leg.message(text);
+        message.method = Method::POST;
+        self.upcall = Upcall::start_after(pause, &self.assignment.leg, message, limits(&self.assignment));
+    }
+
+    /// Tells the upstream that the call is not wanted any more, or its task.
+    pub(super) async fn cancel(&mut self, reason: &str) {
+        let (work, leg) = (&self.worker.work, &self.assignment.leg);
+        match &self.followed {
+            Some(followed) => cancel_task(work, leg, &followed.id).await,
+            None => cancel::cancel_upstream(work, leg, self.assignment.ticket.call(), reason).await,
+        }
+    }
+}
+
+async fn cancel_task(work: &Work, leg: &Leg, id: &str) {
+    let params = Object::new().string("taskId", id).finish();
+    cancel::send(work, leg, request(&fresh_id(), method::TASKS_CANCEL, &params)).await;
+}
+
+fn fresh_id() -> Id {
+    Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[test]
+    fn tells_a_task_from_a_result() {
+        let found = |text: &'static str| announced(&Envelope::read(Bytes::from_static(text.as_bytes())).unwrap());
+        assert_eq!(found(r#"{"id":1,"result":{"task":{"taskId":"t-1","status":"working"}}}"#).as_deref(), Some("t-1"));
+        for text in [
+            r#"{"id":1,"result":{"content":[]}}"#,
+            r#"{"id":1,"result":{"task":7}}"#,
+            r#"{"id":1,"result":{"task":{"taskId":7}}}"#,
+            r#"{"id":1,"result":7}"#,
+            r#"{"id":1,"error":{"code":1,"message":"x"}}"#,
+        ] {
+            assert_eq!(found(text), None, "{text}");
+        }
+    }
+}
