@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::support::client::Reply;
 use crate::support::schema::{self, EXT, REVISIONS, assert_result, assert_valid};
 use crate::support::upstream::{Call, Get, Script, script};
-use crate::support::{Client, Gate, Upstream, ms};
+use crate::support::{Client, Gate, Upstream, ms, soon};
 
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
@@ -90,7 +91,7 @@ async fn of_a_core_task() {
     let created = client.call_with("curious", json!({"task": {}})).await;
     let task = created.result()["task"]["taskId"].as_str().expect("a task").to_owned();
     let body = client.body("\"waiting\"", "tasks/result", json!({"taskId": task}));
-    let (asked, last) = answered(&client, body).await;
+    let (asked, last) = soon("the end", answered(&client, body)).await;
     assert_asked("2025-11-25", &asked, Some(&task));
     assert_valid("2025-11-25", "JSONRPCResultResponse", &last);
     assert_valid("2025-11-25", "CallToolResult", &last["result"]);
@@ -108,10 +109,25 @@ async fn of_a_job() {
         let client = gate.client().version(revision).capabilities(abilities()).open().await;
         let job = client.call("curious", json!({})).await.job();
         let arguments = json!({"name": "get_job_result", "arguments": {"job_id": job, "wait_s": 8}});
-        let (asked, last) = answered(&client, client.body("\"waiting\"", "tools/call", arguments)).await;
+        let body = client.body("\"waiting\"", "tools/call", arguments);
+        let (asked, last) = soon("the end", answered(&client, body)).await;
         assert_asked(revision, &asked, None);
         assert_valid(revision, "CallToolResult", &last["result"]);
         assert_eq!(last["result"]["content"][1]["text"], json!(answers()).to_string());
+    }
+}
+
+/// The next question that a task waits with and that has not been seen before, by its key.
+async fn next_question(client: &Client, task: &str, seen: &[String]) -> (String, Value) {
+    loop {
+        let read = client.task_end(task).await;
+        assert_valid(EXT, "GetTaskResult", read.result());
+        assert_eq!(read.state(), "input_required", "{}", read.raw);
+        let asked = read.result()["inputRequests"].as_object().expect("validated above");
+        if let Some((key, question)) = asked.iter().find(|(key, _)| !seen.contains(key)) {
+            return (key.clone(), question.clone());
+        }
+        sleep(ms(10)).await;
     }
 }
 
@@ -129,45 +145,23 @@ async fn of_a_task_of_the_extension() {
         let task = client.call("curious", json!({})).await.task();
         let mut seen = Vec::new();
         for (method, _, _, answer) in questions() {
-            let waiting = loop {
-                let read = client.task_end(&task).await;
-                let asked = read.result()["inputRequests"].as_object().cloned().unwrap_or_default();
-                match asked.into_iter().find(|(key, _)| !seen.contains(key)) {
-                    Some((key, question)) => break (key, question, read),
-                    None => sleep(ms(10)).await,
-                }
-            };
-            let (key, question, read) = waiting;
-            assert_eq!((read.state().as_str(), &question["method"]), ("input_required", &json!(method)));
-            assert_valid(EXT, "GetTaskResult", read.result());
+            let (key, question) = soon(method, next_question(&client, &task, &seen)).await;
+            assert_eq!(question["method"], method);
+            assert!(question["params"]["_meta"][RELATED].is_null(), "{question}");
             let update = json!({"taskId": task, "inputResponses": {key.clone(): answer}});
             let updated = client.request("tasks/update", update).await;
             assert_valid(EXT, "UpdateTaskResult", updated.result());
             seen.push(key);
         }
-        let end = loop {
-            let read = client.task_end(&task).await;
-            if read.state() != "input_required" {
-                break read;
-            }
-            sleep(ms(10)).await;
-        };
-        assert_valid(EXT, "GetTaskResult", end.result());
-        assert_eq!(end.result()["result"]["content"][0]["text"], json!(answers()).to_string(), "{}", end.raw);
+        let end = client.job_end(&task).await;
+        assert_eq!(end.block(1), json!(answers()).to_string(), "{}", end.raw);
+        assert_valid(EXT, "GetTaskResult", client.task(&task).await.result());
     }
 }
 
-#[tokio::test]
-async fn on_the_stream_of_the_session() {
-    if !schema::available() {
-        return;
-    }
-    let upstream = Upstream::builder().tool("curious", curious()).get(Get::Stream).start().await;
-    let gate = Gate::start(&upstream, "").await;
-    let client = gate.client().capabilities(abilities()).open().await;
-    let mut stream = client.listen().await.events();
-    let created = client.call_with("curious", json!({"task": {}})).await;
-    let task = created.result()["task"]["taskId"].as_str().expect("a task").to_owned();
+/// Answers what comes on a session's stream until everything was asked.
+async fn answered_there(client: &Client, stream: Reply) -> Vec<Value> {
+    let mut stream = stream.events();
     let mut asked = Vec::new();
     while asked.len() < 3 {
         let message = stream.message().await.expect("the stream stays open");
@@ -178,6 +172,21 @@ async fn on_the_stream_of_the_session() {
         assert_eq!(client.ask(answer.to_string()).await.status, 202);
         asked.push(message);
     }
+    asked
+}
+
+#[tokio::test]
+async fn on_the_stream_of_the_session() {
+    if !schema::available() {
+        return;
+    }
+    let upstream = Upstream::builder().tool("curious", curious()).get(Get::Stream).start().await;
+    let gate = Gate::start(&upstream, "").await;
+    let client = gate.client().capabilities(abilities()).open().await;
+    let stream = client.listen().await;
+    let created = client.call_with("curious", json!({"task": {}})).await;
+    let task = created.result()["task"]["taskId"].as_str().expect("a task").to_owned();
+    let asked = soon("the questions", answered_there(&client, stream)).await;
     assert_asked("2025-11-25", &asked, Some(&task));
     let outcome = client.request("tasks/result", json!({"taskId": task})).await;
     assert_result("2025-11-25", "CallToolResult", &outcome);
