@@ -14,7 +14,7 @@ class Declaring(ClientSession):
     """This SDK has no setting for extensions, so the declaration is put into the handshake on its way out."""
 
     async def send_request(self, request: Any, *rest: Any, **named: Any) -> Any:
-        if isinstance(request.root, types.InitializeRequest):
+        if isinstance(getattr(request, "root", None), types.InitializeRequest):
             request.root.params.capabilities.experimental = {flow.EXTENSION: {}}
         return await super().send_request(request, *rest, **named)
 

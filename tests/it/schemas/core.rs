@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::ending;
-use crate::support::client::Answer;
 use crate::support::schema::{self, assert_error, assert_result, assert_valid};
 use crate::support::upstream::{Get, script};
 use crate::support::{Client, Gate, Latch, Upstream, eventually, ms, soon};
@@ -20,10 +19,6 @@ async fn started(client: &Client, tool: &str, arguments: Value) -> String {
     let immediate = &created.result()["_meta"]["io.modelcontextprotocol/model-immediate-response"];
     assert!(immediate.is_string(), "one sentence for the model: {}", created.raw);
     created.result()["task"]["taskId"].as_str().unwrap_or_else(|| panic!("no task: {}", created.raw)).to_owned()
-}
-
-async fn result_of(client: &Client, task: &str) -> Answer {
-    client.request("tasks/result", json!({"taskId": task})).await
 }
 
 #[tokio::test]
@@ -62,7 +57,7 @@ async fn a_task_read_listed_and_cancelled() {
     assert_eq!(cancelled.state(), "cancelled");
     assert_result(REVISION, "CancelTaskResult", &cancelled);
     assert_error(REVISION, &client.cancel_task(&task).await);
-    assert_error(REVISION, &result_of(&client, &task).await);
+    assert_error(REVISION, &client.task_result(&task).await);
     for answer in [&working, &cancelled, &listed] {
         assert!(!answer.raw.contains(RELATED), "only with a result, a question or a notification: {}", answer.raw);
     }
@@ -86,7 +81,7 @@ async fn each_way_a_task_can_end() {
         let end = client.task_end(&task).await;
         assert_eq!(end.state(), status, "{}", end.raw);
         assert_result(REVISION, "GetTaskResult", &end);
-        let outcome = result_of(&client, &task).await;
+        let outcome = client.task_result(&task).await;
         if matches!(how, "result" | "failure") {
             assert_result(REVISION, "CallToolResult", &outcome);
             assert_valid(REVISION, "GetTaskPayloadResult", outcome.result());
@@ -158,7 +153,7 @@ async fn progress_after_the_handle() {
         sleep(ms(50)).await;
         latch.open();
     };
-    let (outcome, ()) = tokio::join!(result_of(&client, &task), opening);
+    let (outcome, ()) = tokio::join!(client.task_result(&task), opening);
     let progress = outcome.before("notifications/progress");
     assert!(!progress.is_empty(), "{:?}", outcome.events);
     for message in progress {
