@@ -75,6 +75,7 @@ impl App {
             ports: Ports::default(),
             patience: Arc::new(Patience::default()),
             metrics: metrics.clone(),
+            sharing: Arc::default(),
             active: Arc::default(),
         };
         let listener = Listener::bind(&config.server).map_err(|error| Error::Listen {
@@ -206,6 +207,7 @@ fn count_sessions(work: &Work, gateway: Gateway, metrics: Metrics) {
     sweep(work, async move {
         loop {
             metrics.sessions(gateway.sessions());
+            gateway.forget_streams();
             tokio::time::sleep(COUNT_EVERY).await;
         }
     });
@@ -230,6 +232,7 @@ impl Handler for Front {
             peer: inbound.peer,
             body: inbound.body,
             received: inbound.received,
+            takes_events: inbound.takes_events,
         };
         let reply = match self.0.handle(request) {
             Handling::Ready(reply) => reply,

@@ -29,13 +29,24 @@ const FLOORS: &[&[&str]] = &[
 const BANNED: &[&str] = &["http", "hyper", "tokio", "reqwest", "tower", "rustls", "dashmap"];
 
 /// Pure rooms, each with the paths it may name all the same. `call` and `dialect` say what is answered and need the
-/// vocabulary of HTTP for it; `call` also carries the steps of an answer through a channel, which is no I/O.
+/// vocabulary of HTTP for it; `call` also carries the steps of an answer through a channel and keeps them for a while,
+/// which is no I/O.
 const PURE: &[(&str, &[&str])] = &[
     ("jsonrpc", &[]),
     ("mcp", &[]),
     ("task", &[]),
     ("policy", &[]),
-    ("call", &["http::", "http_body::", "http_body_util::", "tokio::sync::mpsc"]),
+    (
+        "call",
+        &[
+            "http::",
+            "http_body::",
+            "http_body_util::",
+            "tokio::sync::mpsc",
+            "tokio::sync::Notify",
+            "tokio::time::Instant",
+        ],
+    ),
     ("dialect", &["http::", "http_body::", "http_body_util::"]),
 ];
 

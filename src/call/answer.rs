@@ -11,9 +11,10 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
-use tokio::sync::mpsc;
 
 use crate::jsonrpc::Rope;
+
+use super::outlet::Steps;
 
 /// Why a passed-through body broke off.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -44,8 +45,8 @@ pub enum Step {
     Open(Box<HeaderMap>),
     /// Something to relay ahead of the answer.
     Event(Box<Event>),
-    /// The answer; always the last step.
-    Done(Box<Answer>),
+    /// The answer; always the last step. With the id it has where it ends a stream that can be taken up again.
+    Done(Box<Answer>, Option<Box<str>>),
 }
 
 /// The end of a request: status, end-to-end headers and body.
@@ -80,7 +81,7 @@ pub enum Outgoing {
     /// Complete.
     Now(Answer),
     /// Steps as they come; a channel that closes without [`Step::Done`] is a silent end.
-    Later(mpsc::Receiver<Step>),
+    Later(Steps),
 }
 
 impl Step {
@@ -99,7 +100,7 @@ impl Step {
     /// The answer.
     #[must_use]
     pub fn done(answer: Answer) -> Self {
-        Self::Done(Box::new(answer))
+        Self::Done(Box::new(answer), None)
     }
 }
 

@@ -2,7 +2,13 @@
 
 mod answer;
 mod error;
+mod log;
+mod outlet;
+mod streams;
 
 pub use crate::telemetry::metrics::Side;
 pub use answer::{Answer, Body, BodyError, Event, Outgoing, PassBody, Step};
 pub use error::Error;
+pub use log::{Follower, Log, Origin, Priming};
+pub use outlet::{Outlet, Steps, outlet};
+pub use streams::{EventId, Streams};

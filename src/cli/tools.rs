@@ -320,6 +320,7 @@ mod tests {
             input_timeout: second,
             without_tasks: crate::policy::WithoutTasks::Job,
             retry: crate::policy::Retry::Never,
+            coalesce: false,
             max_result: 1,
         })
     }

@@ -125,7 +125,8 @@ impl Config {
         let log = server::log(root.section("log"), overrides);
         server::store(root.section("store"), overrides);
         let tasks = tasks::tasks(root.section("tasks"), overrides);
-        let gateway = tasks::gateway(root.section("jobs"), root.section("dialect"), &tasks);
+        let keepalive = server.options.keepalive;
+        let gateway = tasks::gateway(root.section("jobs"), root.section("dialect"), &tasks, keepalive);
         let upstreams = upstreams::upstreams(&root, overrides, &Arc::new(tasks.terms));
         root.not_yet(&["auth"]);
         root.done();

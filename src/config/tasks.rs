@@ -44,6 +44,7 @@ fn defaults() -> Terms {
         input_timeout: Duration::from_secs(300),
         without_tasks: WithoutTasks::default(),
         retry: Retry::default(),
+        coalesce: false,
         max_result: 32 << 20,
     }
 }
@@ -94,9 +95,9 @@ pub(super) fn terms(section: &Section<'_>, base: &Terms, threshold: Flag<'_>) ->
         input_timeout: section.read_or("input_timeout", base.input_timeout, value::duration),
         without_tasks: section.read_or("without_tasks", base.without_tasks, value::choice(&without)),
         retry: section.read_or("retry", base.retry, value::choice(&retries)),
+        coalesce: section.read_or("coalesce", base.coalesce, value::boolean),
         max_result: section.read_or("max_result", base.max_result, value::size),
     };
-    section.not_yet(&["coalesce"]);
     check_terms(section, &terms, threshold);
     terms
 }
@@ -121,7 +122,7 @@ fn check_terms(section: &Section<'_>, terms: &Terms, threshold: Flag<'_>) {
     }
 }
 
-pub(super) fn gateway(jobs: Section<'_>, dialect: Section<'_>, tasks: &Tasks) -> gateway::Options {
+pub(super) fn gateway(jobs: Section<'_>, dialect: Section<'_>, tasks: &Tasks, keepalive: Duration) -> gateway::Options {
     let handshake_extension = dialect.read_or("handshake_extension", true, value::boolean);
     dialect.done();
     gateway::Options {
@@ -131,6 +132,7 @@ pub(super) fn gateway(jobs: Section<'_>, dialect: Section<'_>, tasks: &Tasks) ->
         handshake_extension,
         owner: tasks.owner,
         on_session_end: tasks.on_session_end,
+        keepalive,
         harvest_progress: tasks.harvest_progress,
     }
 }

@@ -67,6 +67,7 @@ fn an_upstream_is_enough() {
     assert_eq!((terms.mode, terms.threshold, terms.ttl), (Mode::Auto, seconds(4), seconds(3600)));
     assert_eq!((terms.max_ttl, terms.poll_interval, terms.max_runtime), (seconds(86400), seconds(2), seconds(3600)));
     assert_eq!((terms.without_tasks, terms.retry, terms.max_result), (WithoutTasks::Job, Retry::Never, 32 << 20));
+    assert!(!terms.coalesce);
     assert_eq!(config.warnings.len(), 1);
     assert!(config.warnings[0].contains("tasks are lost"), "{:?}", config.warnings);
 }
@@ -163,6 +164,7 @@ fn rules_are_laid_over_the_defaults() {
           [[upstream.rule]]
           tool = ["get_*", "mesh"]
           mode = "sync"
+          coalesce = true
           ttl = "1m"
         "#,
     );
@@ -171,6 +173,7 @@ fn rules_are_laid_over_the_defaults() {
     assert_eq!((modes(r#"{"n": 11}"#), modes(r#"{"n": 1}"#)), (Mode::Async, Mode::Sync));
     assert_eq!(upstream.rules.terms("mesh", Some(r#"{"n": 11}"#)).ttl, seconds(7200));
     assert_eq!(upstream.rules.terms("get_x", None).ttl, seconds(60));
+    assert!(upstream.rules.terms("get_x", None).coalesce && !upstream.rules.terms("other", None).coalesce);
     assert_eq!(upstream.options.headers["x-api-key"], "k1");
     assert!(upstream.options.headers["authorization"].is_sensitive());
 }

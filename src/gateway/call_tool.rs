@@ -13,7 +13,7 @@ use crate::jsonrpc::{Edit, Envelope, Id, entries, members, offset_in, remove, sp
 use crate::mcp::{OwnTasks, Params};
 use crate::policy::{Mode, Plan, Retry, Terms, plan};
 use crate::task::{Owner, OwnerMode};
-use crate::worker::{Assignment, Deferral, Permit};
+use crate::worker::{Alike, Assignment, Deferral, Permit};
 
 use super::caller::Caller;
 use super::catalog::ability;
@@ -166,10 +166,13 @@ impl Gateway {
         assignment.max_runtime = Some(terms.max_runtime);
         assignment.input_timeout = terms.input_timeout;
         assignment.max_result = terms.max_result;
-        assignment.keeps_event_ids = deferral.is_some();
         assignment.repeatable = repeatable;
         assignment.own_token = own_token;
         assignment.follows_tasks = has_tasks;
+        assignment.alike = deferral
+            .as_ref()
+            .filter(|_| terms.coalesce && !has_tasks)
+            .and_then(|deferral| Alike::new(&caller.leg, caller.identity, &deferral.tool, params.arguments()));
         assignment.deferral = deferral;
         assignment
     }

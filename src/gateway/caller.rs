@@ -4,10 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use http::header::ACCEPT;
 use tokio::time::Instant;
 
-use crate::call::{Error, Outgoing};
+use crate::call::{Error, Outgoing, Priming};
 use crate::dialect::{Declared, Dialect, JobNames, Spelling, select};
 use crate::jsonrpc::Envelope;
 use crate::mcp::{Abilities, OwnTasks, Params, Version, header, method};
@@ -34,6 +33,7 @@ pub(super) struct Caller {
     pub(super) received: Instant,
     pub(super) method: &'static str,
     takes_events: bool,
+    is_alone: bool,
     peer: IpAddr,
 }
 
@@ -67,7 +67,6 @@ impl Caller {
         let asks_for_task = message.method() == method::TOOLS_CALL && params.task().is_some();
         // What the upstream announces as its own is not ours to give.
         let extension = extension && own_tasks == OwnTasks::None;
-        let takes_events = takes_events(&request.headers);
         let leg = Leg::new(upstream, session, &request.headers, request.query.as_deref());
         let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));
         let session = leg.session.as_ref().map(|session| session.fingerprint);
@@ -80,10 +79,21 @@ impl Caller {
             abilities,
             received: request.received,
             method: word(message),
-            takes_events,
+            takes_events: request.takes_events,
+            is_alone: true,
             peer: request.peer,
             leg,
         }
+    }
+
+    /// One of several whose answers are merged: a stream of its own could not be taken up again.
+    pub(super) fn in_batch(self) -> Self {
+        Self { is_alone: false, ..self }
+    }
+
+    /// Whether its answer can become a stream of its own.
+    pub(super) fn may_stream(&self) -> bool {
+        self.takes_events && self.is_alone
     }
 
     pub(super) fn session(&self) -> Option<&Arc<Session>> {
@@ -177,6 +187,11 @@ impl Caller {
         }
     }
 
+    /// Whether it understands an event that only tells an id: by what it negotiated, else by what it says.
+    pub(super) fn priming(&self) -> Priming {
+        if self.speaks_core() { Priming::Sent } else { Priming::Omitted }
+    }
+
     pub(super) fn reply(&self, outgoing: impl Into<Outgoing>) -> Reply {
         Reply { outgoing: outgoing.into(), framing: Framing::Either, method: self.method, dialect: self.dialect.word() }
     }
@@ -203,14 +218,4 @@ impl Inner {
 fn stated_version(headers: &HeaderMap) -> Version {
     let stated = headers.get(header::PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
     stated.map_or(Version::V2025_03_26, Version::negotiated)
-}
-
-/// Whether a client reads event streams; one that does not say reads everything.
-fn takes_events(headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(ACCEPT).iter().peekable();
-    values.peek().is_none()
-        || values.any(|value| {
-            let text = value.to_str().unwrap_or_default().to_ascii_lowercase();
-            ["text/event-stream", "text/*", "*/*"].iter().any(|kind| text.contains(kind))
-        })
 }

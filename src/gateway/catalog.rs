@@ -40,6 +40,7 @@ impl Gateway {
             return caller.reply(Outgoing::Later(self.inner.worker.start(assignment)));
         }
         assignment.inline = usize::MAX;
+        assignment.log = None;
         let steps = self.inner.worker.start(assignment);
         let gateway = self.clone();
         let (method, dialect) = (caller.method, caller.dialect.word());

@@ -9,15 +9,15 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::call::{Answer, Body, Outgoing, Side, Step};
-use crate::jsonrpc::{Envelope, ErrorObject, INVALID_REQUEST, Id, Kind, error_response};
-use crate::mcp::{Era, Version, header, method};
+use crate::jsonrpc::{Envelope, Id, Kind};
+use crate::mcp::{Era, header, method};
 use crate::session::{Named, Ticket};
 use crate::upstream::{self, Leg, headers};
 use crate::worker::{Assignment, INLINE, from_upstream, refused};
 use crate::{jsonrpc, mcp::Params};
 
 use super::caller::Caller;
-use super::{Framing, Gateway, Reply, Request, Route, WELL_KNOWN, access, forbidden, plain, session_id};
+use super::{Framing, Gateway, Reply, Request, Route, WELL_KNOWN, access, forbidden, plain};
 
 /// Requests that change nothing: sent once more if the connection broke.
 const READS: [&str; 7] = [
@@ -57,11 +57,12 @@ impl Gateway {
             max_result: self.inner.options.max_result,
             head: None,
             repeatable: READS.contains(&caller.method),
-            keeps_event_ids: false,
             follows_tasks: false,
+            log: self.log(caller),
             own_token: None,
             listener: caller.listener(),
             deferral: None,
+            alike: None,
             tally: self.tally(caller),
         }
     }
@@ -128,26 +129,6 @@ impl Gateway {
         caller.reply(answer)
     }
 
-    /// A batch: one of 2025-03-26 passes, others are refused.
-    pub(super) fn batch(&self, route: &Arc<Route>, request: &Request, batch: Bytes) -> Reply {
-        let session = session_id(&request.headers).and_then(|id| route.upstream.sessions.find(id));
-        let stated = request.headers.get(header::PROTOCOL_VERSION).map(|value| value.to_str().unwrap_or("?"));
-        let version = match (session.as_ref().and_then(|session| session.hello()), stated) {
-            (Some(hello), _) => hello.server.version,
-            (None, Some(stated)) => Version::handshake(stated).unwrap_or(Version::Later),
-            (None, None) => Version::V2025_03_26,
-        };
-        if version != Version::V2025_03_26 {
-            let object = ErrorObject::new(
-                INVALID_REQUEST,
-                "batches are not part of this protocol version: send one message per request",
-            );
-            return plain(Answer::message(StatusCode::BAD_REQUEST, error_response(None, &object)));
-        }
-        let leg = Leg::new(route.upstream.clone(), session, &request.headers, request.query.as_deref());
-        self.through(leg, (Method::POST, batch), ("batch", request.received))
-    }
-
     /// A request of the stateless era: passed as it is, and withdrawn with its client.
     pub(super) fn sealed(&self, route: &Arc<Route>, mut request: Request, message: &Envelope) -> Reply {
         request.headers.remove(header::SESSION_ID);
@@ -197,7 +178,7 @@ impl Gateway {
             let answer = answer.map_or_else(|error| unreachable(&error), passed);
             let _ = steps.send(Step::done(answer)).await;
         }));
-        Reply { outgoing: Outgoing::Later(receiver), framing: Framing::AsItComes, method: word, dialect: "none" }
+        Reply { outgoing: Outgoing::Later(receiver.into()), framing: Framing::AsItComes, method: word, dialect: "none" }
     }
 
     /// Whether a request belongs to the stateless era by its headers alone.

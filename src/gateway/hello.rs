@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-use crate::call::{Answer, Body, Error, Outgoing, Step};
+use crate::call::{Answer, Body, Error, Outgoing, Step, Steps, outlet};
 use crate::dialect::Dialect;
 use crate::jsonrpc::{Edit, Envelope, Id, splice};
 use crate::mcp::{ClientHello, Lists, OwnTasks, ServerHello, Version, header, with_extension, with_tasks};
@@ -29,6 +29,7 @@ impl Gateway {
         let (told, head) = oneshot::channel();
         let mut assignment = self.assignment(&caller, message.text().clone(), id);
         assignment.head = Some(told);
+        assignment.log = None;
         assignment.inline = usize::MAX;
         let steps = self.inner.worker.start(assignment);
         let gateway = self.clone();
@@ -107,13 +108,13 @@ impl Gateway {
     ///
     /// The head of a stream is held back until something worth sending comes: if that is the answer, the client gets
     /// it with all that is known by then.
-    pub(super) fn edited<H, F, A>(&self, mut from: mpsc::Receiver<Step>, head: H, edit: F) -> mpsc::Receiver<Step>
+    pub(super) fn edited<H, F, A>(&self, mut from: Steps, head: H, edit: F) -> Steps
     where
         H: Fn(&mut HeaderMap) + Send + 'static,
         F: FnOnce(Answer) -> A + Send + 'static,
         A: Future<Output = Answer> + Send,
     {
-        let (to, receiver) = mpsc::channel(1);
+        let (to, receiver) = outlet(1, None);
         drop(self.inner.worker.work.spawn(async move {
             let mut opened = None;
             loop {
@@ -122,20 +123,16 @@ impl Gateway {
                     () = to.closed() => return,
                 };
                 match step {
-                    Some(Step::Done(answer)) => {
-                        let answer = edit(*answer).await;
-                        let _ = to.send(Step::done(answer)).await;
-                        return;
-                    }
+                    Some(Step::Done(answer, _)) => return to.done(edit(*answer).await).await,
                     Some(Step::Open(headers)) => opened = Some(headers),
                     // A priming event: there is nothing to resume here.
                     Some(Step::Event(event)) if event.data.as_ref().is_none_or(Bytes::is_empty) => {}
                     Some(Step::Event(event)) => {
                         if let Some(mut headers) = opened.take() {
                             head(&mut headers);
-                            let _ = to.send(Step::Open(headers)).await;
+                            to.open(*headers).await;
                         }
-                        let _ = to.send(Step::Event(event)).await;
+                        to.event(*event).await;
                     }
                     None => return,
                 }

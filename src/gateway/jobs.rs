@@ -1,11 +1,11 @@
 //! The tools that taskgate adds: read, cancel and list jobs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::call::{Answer, Error, Outgoing, Side, Step};
+use crate::call::{Error, Outgoing, Side, outlet};
 use crate::dialect::{JobNames, error_object, job};
 use crate::jsonrpc::{Id, Rope, entries, rope_response};
 use crate::mcp::Params;
@@ -14,7 +14,7 @@ use crate::worker::Marking;
 
 use super::access;
 use super::caller::Caller;
-use super::wait::{EVENTS, Waited};
+use super::wait::{EVENTS, kept_whole};
 use super::{Gateway, Reply};
 
 /// The longest wait that a caller can ask for: most clients have a shorter patience than that.
@@ -113,19 +113,15 @@ impl Gateway {
             let text = self.job_text(&task, &call.names).await;
             return self.says(&caller, id, text);
         }
-        let (steps, receiver) = mpsc::channel(EVENTS);
+        let (steps, receiver) = outlet(EVENTS, self.log(&caller));
         let reply = caller.reply(Outgoing::Later(receiver));
         let (gateway, id) = (self.clone(), id.clone());
         drop(self.inner.worker.work.spawn(async move {
-            match gateway.wait(&caller, task, Some(until), (Marking::Plain, &steps)).await {
-                Waited::Task(task) => {
-                    let text = gateway.job_text(&task, &call.names).await;
-                    gateway.tally(&caller).done(Side::None);
-                    let _ = steps.send(Step::done(Answer::rope(rope_response(&id, text)))).await;
-                }
-                Waited::Abandoned => {
-                    gateway.inner.worker.patience.gave_up(caller.habit(), caller.received.elapsed());
-                }
+            let steps = Arc::new(steps);
+            if let Some(task) = gateway.wait(&caller, task, Some(until), (Marking::Plain, &steps)).await {
+                let text = gateway.job_text(&task, &call.names).await;
+                gateway.tally(&caller).done(Side::None);
+                steps.done(kept_whole(&steps, rope_response(&id, text))).await;
             }
         }));
         reply

@@ -39,11 +39,11 @@ impl Gateway {
             ride(&leg, &steps, &work, limit).await;
             tally.done(Side::None);
         }));
-        Reply { outgoing: Outgoing::Later(receiver), framing: Framing::Either, method: "GET", dialect: "none" }
+        Reply { outgoing: Outgoing::Later(receiver.into()), framing: Framing::Either, method: "GET", dialect: "none" }
     }
 }
 
-fn get(answer: Answer) -> Reply {
+pub(super) fn get(answer: Answer) -> Reply {
     Reply { method: "GET", ..plain(answer) }
 }
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod ask;
+mod batch;
 mod call_tool;
 mod caller;
 mod catalog;
@@ -11,6 +12,7 @@ mod hello;
 mod jobs;
 mod listen;
 mod options;
+mod resume;
 mod tasks;
 mod wait;
 
@@ -23,7 +25,7 @@ use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use tokio::time::Instant;
 
-use crate::call::{Answer, Error, Outgoing, Side};
+use crate::call::{Answer, Error, Outgoing, Side, Streams};
 use crate::jsonrpc::{Envelope, ErrorObject, Id, Kind, Message, Rope, error_response, rope_response};
 use crate::mcp::{Era, OwnTasks, Params, header, method};
 use crate::policy::Rules;
@@ -54,6 +56,8 @@ pub struct Request {
     pub body: Bytes,
     /// When the last byte of the body had come.
     pub received: Instant,
+    /// Whether its client reads event streams.
+    pub takes_events: bool,
 }
 
 /// What is answered.
@@ -113,6 +117,7 @@ struct Inner {
     options: Options,
     worker: Worker,
     fingerprints: Fingerprints,
+    streams: Streams,
 }
 
 const WELL_KNOWN: &str = "/.well-known/oauth-";
@@ -122,7 +127,7 @@ impl Gateway {
     #[must_use]
     pub fn new(routes: Vec<Route>, options: Options, worker: Worker, fingerprints: Fingerprints) -> Self {
         let routes = routes.into_iter().map(Arc::new).collect();
-        Self { inner: Arc::new(Inner { routes, options, worker, fingerprints }) }
+        Self { inner: Arc::new(Inner { routes, options, worker, fingerprints, streams: Streams::default() }) }
     }
 
     /// Whether there is anything at `path`.
@@ -137,6 +142,11 @@ impl Gateway {
         self.inner.routes.iter().map(|route| route.upstream.sessions.len()).sum()
     }
 
+    /// Forgets event streams that ended long ago: nobody comes back for them.
+    pub fn forget_streams(&self) {
+        self.inner.streams.forget_old();
+    }
+
     /// Answers one request.
     pub fn handle(&self, request: Request) -> Handling {
         if request.path.starts_with(WELL_KNOWN) && self.route(&request.path).is_none() {
@@ -147,7 +157,7 @@ impl Gateway {
         };
         match request.method {
             Method::POST => self.post(route, request),
-            Method::GET => self.listen(&route, &request).into(),
+            Method::GET => self.get(route, request),
             _ => self.later(|gateway| async move { gateway.end(route, request).await }),
         }
     }
@@ -160,7 +170,7 @@ impl Gateway {
         let body = std::mem::take(&mut request.body);
         let (message, params) = match Message::<Params<'_>>::read(&body) {
             Ok(Message::Single(message, params)) => (message, params.unwrap_or_default()),
-            Ok(Message::Batch) => return self.batch(&route, &request, body.clone()).into(),
+            Ok(Message::Batch) => return self.batch(&route, &request, &body),
             Err(error) => {
                 self.tally_of("other", request.received).done(Side::Client);
                 let object = ErrorObject::new(error.code(), error.to_string());
@@ -174,11 +184,16 @@ impl Gateway {
             return self.sealed(&route, request, &message).into();
         }
         let caller = Caller::new(&self.inner, route, known, &request, (&message, &params));
+        self.answer(caller, message, &params)
+    }
+
+    /// Any message of the handshake era.
+    fn answer(&self, caller: Caller, message: Envelope, params: &Params<'_>) -> Handling {
         if caller.leg.session.as_ref().is_some_and(|session| session.is_ended()) {
             return caller.reply(self.refuse(&caller, &message, &Error::SessionEnded)).into();
         }
         match (message.kind(), message.id().cloned()) {
-            (Kind::Request, Some(id)) => self.request(caller, message, &params, &id),
+            (Kind::Request, Some(id)) => self.request(caller, message, params, &id),
             (Kind::Notification, _) if message.method() == method::CANCELLED => {
                 self.later(|gateway| async move { gateway.withdrawn(caller, &message).await })
             }

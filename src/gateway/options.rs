@@ -20,6 +20,8 @@ pub struct Options {
     pub max_result: u64,
     /// How long a question may wait for an answer where no rule says otherwise.
     pub input_timeout: Duration,
+    /// When the answers to a batch stop waiting for each other and become an event stream.
+    pub keepalive: Duration,
     /// Whether progress is asked for when the client did not.
     pub harvest_progress: bool,
 }

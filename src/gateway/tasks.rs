@@ -147,13 +147,13 @@ impl Gateway {
         for (key, response) in responses {
             let Some(key) = QuestionKey::parse(&key) else { continue };
             let response = result_response(&Id::from_string(key.as_str()), response.get());
-            self.answer(&task, key, response).await.map_err(|error| unavailable(&error))?;
+            self.hand_in(&task, key, response).await.map_err(|error| unavailable(&error))?;
         }
         Ok(ext::acknowledged().into())
     }
 
     /// Hands in an answer; only the first one to an open question counts.
-    async fn answer(&self, task: &Task, key: QuestionKey, response: Bytes) -> Result<(), StoreError> {
+    async fn hand_in(&self, task: &Task, key: QuestionKey, response: Bytes) -> Result<(), StoreError> {
         match self.inner.worker.tasks.apply(task.id, Event::Answered(key.clone()), None).await {
             Ok(_) => self.inner.worker.ports.answer(task.id, key, response),
             Err(ApplyError::Rejected(_) | ApplyError::Missing) => {}
@@ -169,7 +169,7 @@ impl Gateway {
         let Some(task) = self.inner.worker.ports.asker(&key) else { return Ok(true) };
         let found = access::find(&self.inner.worker.tasks, caller, &task.to_string()).await;
         if let Some(task) = found.map_err(|error| unavailable(&error))? {
-            self.answer(&task, key, message.text().clone()).await.map_err(|error| unavailable(&error))?;
+            self.hand_in(&task, key, message.text().clone()).await.map_err(|error| unavailable(&error))?;
         }
         Ok(true)
     }

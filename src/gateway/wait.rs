@@ -2,16 +2,17 @@
 //!
 //! The stream is registered with the task meanwhile, so that its questions and its progress can be put on it.
 
-use http::HeaderMap;
-use tokio::sync::mpsc;
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
-use crate::call::{Answer, Error, Outgoing, Side, Step};
+use crate::call::{Answer, Error, Outgoing, Outlet, Side, outlet};
 use crate::dialect::core;
-use crate::jsonrpc::{Id, error_response, rope_response};
+use crate::jsonrpc::{Id, Rope, error_response, rope_response};
 use crate::mcp::Params;
 use crate::task::Task;
-use crate::worker::{Carried, Carrier, Marking, failed};
+use crate::worker::{Carrier, Marking, failed};
 
 use super::caller::Caller;
 use super::{Gateway, Reply};
@@ -21,14 +22,6 @@ const LAST_LOOK: std::time::Duration = std::time::Duration::from_millis(500);
 /// How many events may wait for a slow client.
 pub(super) const EVENTS: usize = 16;
 
-/// How waiting for a task ended.
-pub(super) enum Waited {
-    /// The task as it stands now.
-    Task(Box<Task>),
-    /// The client has left.
-    Abandoned,
-}
-
 impl Gateway {
     /// `tasks/result`: waits for the end however long it takes, and can be asked again.
     pub(super) async fn wait_for_task(&self, caller: Caller, params: &Params<'_>, id: &Id) -> Reply {
@@ -37,25 +30,26 @@ impl Gateway {
             Err(error) => return self.fails(&caller, id, &error),
         };
         if task.status.ended().is_some() {
-            let answer = self.result_of(&caller, &task, id).await;
+            let answer = self.result_of(&caller, &task, id, None).await;
             return caller.reply(answer);
         }
-        let (steps, receiver) = mpsc::channel(EVENTS);
+        let (steps, receiver) = outlet(EVENTS, self.log(&caller));
         let reply = caller.reply(Outgoing::Later(receiver));
         let (gateway, id) = (self.clone(), id.clone());
         drop(self.inner.worker.work.spawn(async move {
+            let steps = Arc::new(steps);
             // Headers at once: the wait may be longer than a client, or a proxy, gives an answer to begin.
-            let _ = steps.send(Step::open(HeaderMap::new())).await;
-            if let Waited::Task(task) = gateway.wait(&caller, task, None, (Marking::Related, &steps)).await {
-                let answer = gateway.result_of(&caller, &task, &id).await;
-                let _ = steps.send(Step::done(answer)).await;
+            steps.open(HeaderMap::new()).await;
+            if let Some(task) = gateway.wait(&caller, task, None, (Marking::Related, &steps)).await {
+                let answer = gateway.result_of(&caller, &task, &id, Some(&steps)).await;
+                steps.done(answer).await;
             }
         }));
         reply
     }
 
     /// What `tasks/result` says of a task that has ended.
-    async fn result_of(&self, caller: &Caller, task: &Task, id: &Id) -> Answer {
+    async fn result_of(&self, caller: &Caller, task: &Task, id: &Id, steps: Option<&Outlet>) -> Answer {
         let told = match self.outcome_of(task).await {
             Ok(result) => core::outcome(task, result.as_ref()),
             Err(error) => return self.failure(caller, id, &error),
@@ -63,11 +57,12 @@ impl Gateway {
         match told {
             Ok(result) => {
                 self.tally(caller).done(Side::None);
-                Answer::rope(rope_response(id, result))
+                let message = rope_response(id, result);
+                steps.map_or_else(|| Answer::rope(message.clone()), |steps| kept_whole(steps, message.clone()))
             }
             Err(Some(error)) => {
                 self.tally(caller).done(Side::None);
-                Answer::message(http::StatusCode::OK, error_response(Some(id), &error))
+                Answer::message(StatusCode::OK, error_response(Some(id), &error))
             }
             // It did not end: the process goes down.
             Err(None) => self.failure(caller, id, &Error::ShuttingDown),
@@ -79,33 +74,43 @@ impl Gateway {
         failed(error, id, caller.in_session())
     }
 
-    /// Waits until the task ends, at most until `until`, or until the client leaves.
+    /// Waits until the task ends, at most until `until`; returns it as it stands then, or nothing if the client has
+    /// left for good.
     pub(super) async fn wait(
         &self,
         caller: &Caller,
         task: Task,
         until: Option<Instant>,
-        (marking, steps): (Marking, &mpsc::Sender<Step>),
-    ) -> Waited {
+        (marking, steps): (Marking, &Arc<Outlet>),
+    ) -> Option<Task> {
         let worker = &self.inner.worker;
-        let _carried: Option<Carried> = caller
-            .takes_events()
-            .then(|| {
-                let carrier = Carrier { steps: steps.clone(), abilities: caller.abilities, marking };
-                worker.ports.carry(task.id, carrier)
-            })
-            .flatten();
+        let carrier = Carrier { outlet: steps.clone(), abilities: caller.abilities, marking };
+        let carried = if caller.takes_events() { worker.ports.carry(task.id, carrier) } else { None };
+        let left = async {
+            steps.closed().await;
+            worker.patience.gave_up(caller.habit(), caller.received.elapsed());
+            if steps.is_resumable() {
+                carried.as_ref().inspect(|carried| carried.left());
+                // It can come back for the answer.
+                std::future::pending::<()>().await;
+            }
+        };
         let now = tokio::select! {
             waited = worker.tasks.wait(task.id, until) => waited.ok().flatten(),
             // Whoever runs it writes its end down now.
             () = worker.work.severed() => {
                 worker.tasks.wait(task.id, Some(Instant::now() + LAST_LOOK)).await.ok().flatten()
             }
-            () = steps.closed() => {
+            () = left => {
                 self.tally(caller).done(Side::Client);
-                return Waited::Abandoned;
+                return None;
             }
         };
-        Waited::Task(Box::new(now.unwrap_or(task)))
+        Some(now.unwrap_or(task))
     }
+}
+
+/// An answer that is kept for a client which may come back has to be in one piece.
+pub(super) fn kept_whole(steps: &Outlet, message: Rope) -> Answer {
+    if steps.is_resumable() { Answer::message(StatusCode::OK, message.join()) } else { Answer::rope(message) }
 }

@@ -2,6 +2,8 @@
 //!
 //! Numbers keep their digits and unknown members pass, because nothing here builds a tree of values.
 
+mod batch;
+mod canonical;
 mod envelope;
 mod error;
 mod id;
@@ -9,6 +11,8 @@ mod object;
 mod rope;
 mod splice;
 
+pub use batch::split;
+pub use canonical::canonical;
 pub use envelope::{Envelope, Kind, Message, ReadError};
 pub use error::{ErrorObject, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
 pub use id::Id;

@@ -94,6 +94,7 @@ mod tests {
                 input_timeout: threshold,
                 without_tasks,
                 retry: Retry::Never,
+                coalesce: false,
                 max_result: 1,
             };
             let asked = if mode == Mode::Sync { Plan::Refuse } else { at_once };

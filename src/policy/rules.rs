@@ -80,6 +80,7 @@ mod tests {
             input_timeout: Duration::from_secs(300),
             without_tasks: WithoutTasks::Job,
             retry: Retry::Never,
+            coalesce: false,
             max_result: 1024,
         })
     }

@@ -57,6 +57,8 @@ pub struct Terms {
     pub without_tasks: WithoutTasks,
     /// Whether it may be sent again.
     pub retry: Retry,
+    /// Whether equal calls of one session share one exchange while it runs.
+    pub coalesce: bool,
     /// Largest answer that is buffered, in bytes.
     pub max_result: u64,
 }

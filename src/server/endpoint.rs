@@ -75,7 +75,9 @@ impl<H: Handler> Endpoint<H> {
         };
         let received = Instant::now();
         let (method, uri, headers) = (parts.method, parts.uri, parts.headers);
-        let handled = self.handler.handle(Inbound { method, uri, headers, peer, body, received }).await;
+        let takes_events = accept.sse;
+        let inbound = Inbound { method, uri, headers, peer, body, received, takes_events };
+        let handled = self.handler.handle(inbound).await;
         let Handled { outgoing, upgrade, labels } = handled;
         let terms = Terms { accept, is_post, upgrade, keepalive: self.keepalive, received };
         Ok((reply::reply(outgoing, &terms).await, labels))

@@ -45,6 +45,8 @@ pub struct Inbound {
     pub body: Bytes,
     /// When the last byte of the body had come.
     pub received: Instant,
+    /// Whether its client reads event streams.
+    pub takes_events: bool,
 }
 
 impl Inbound {

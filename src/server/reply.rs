@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::Upgrade;
@@ -15,7 +14,7 @@ use super::accept::Accept;
 use super::body::ReplyBody;
 use super::refusal::JSON;
 use super::sse::{self, Events};
-use crate::call::{Answer, Body, Outgoing, Step};
+use crate::call::{Answer, Body, Outgoing, Step, Steps};
 
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
@@ -56,7 +55,7 @@ pub(super) async fn reply(outgoing: Outgoing, terms: &Terms) -> Response<ReplyBo
     }
 }
 
-async fn later(mut steps: mpsc::Receiver<Step>, terms: &Terms) -> Response<ReplyBody> {
+async fn later(mut steps: Steps, terms: &Terms) -> Response<ReplyBody> {
     let mut opened = HeaderMap::new();
     let upgrade_at = terms.upgrade_at();
     loop {
@@ -64,12 +63,15 @@ async fn later(mut steps: mpsc::Receiver<Step>, terms: &Terms) -> Response<Reply
             None => steps.recv().await,
             Some(at) => match tokio::time::timeout_at(at, steps.recv()).await {
                 Ok(step) => step,
-                Err(_) => return stream(opened, Events::new(steps, Some(sse::COMMENT), terms.keepalive)),
+                Err(_) => {
+                    let first = sse::sign_of_life(steps.upgrade());
+                    return stream(opened, Events::new(steps, Some(first), terms.keepalive));
+                }
             },
         };
         match step {
             None => return whole(merged(opened, silence()), terms),
-            Some(Step::Done(answer)) => return whole(merged(opened, *answer), terms),
+            Some(Step::Done(answer, _)) => return whole(merged(opened, *answer), terms),
             Some(Step::Open(headers)) if terms.streams() => {
                 return stream(*headers, Events::new(steps, None, terms.keepalive));
             }

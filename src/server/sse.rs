@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Body as _;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::reply::is_type;
-use crate::call::{Answer, Body, BodyError, Event, PassBody, Step};
+use crate::call::{Answer, Body, BodyError, Event, PassBody, Step, Steps};
 
 /// What is sent to say that somebody is still there; it means nothing to a client.
 pub(super) const COMMENT: Bytes = Bytes::from_static(b":\n\n");
@@ -45,9 +44,25 @@ pub(super) fn event(event: &Event) -> Option<Bytes> {
     Some(out.freeze())
 }
 
+/// The beginning of a stream on which there is nothing to say yet: a comment, and the event that only tells an id.
+pub(super) fn sign_of_life(priming: Option<Event>) -> Bytes {
+    match priming.and_then(|priming| event(&priming)) {
+        Some(priming) => Bytes::from([&COMMENT[..], &priming[..]].concat()),
+        None => COMMENT,
+    }
+}
+
 /// Frames one JSON-RPC message.
 pub(super) fn message(message: &[u8]) -> Bytes {
-    let mut out = BytesMut::with_capacity(message.len() + OVERHEAD);
+    identified(message, None)
+}
+
+/// The same with its id, if it has one.
+fn identified(message: &[u8], id: Option<&str>) -> Bytes {
+    let mut out = BytesMut::with_capacity(message.len() + 2 * OVERHEAD);
+    if let Some(id) = id {
+        field(&mut out, b"id: ", id.as_bytes());
+    }
     field(&mut out, MESSAGE_START, message);
     out.put_u8(b'\n');
     out.freeze()
@@ -79,7 +94,7 @@ pub(super) struct Events {
 
 #[derive(Debug)]
 enum Source {
-    Steps(mpsc::Receiver<Step>),
+    Steps(Steps),
     /// The answer's body, on its way as one event.
     Pass(PassBody),
     Ended,
@@ -87,7 +102,7 @@ enum Source {
 
 impl Events {
     /// A stream that begins with `first` and goes on with `steps`.
-    pub(super) fn new(steps: mpsc::Receiver<Step>, first: Option<Bytes>, keepalive: Duration) -> Self {
+    pub(super) fn new(steps: Steps, first: Option<Bytes>, keepalive: Duration) -> Self {
         Self { first, source: Source::Steps(steps), silence: silence(keepalive) }
     }
 
@@ -122,9 +137,9 @@ impl Events {
                             break Some(Some(bytes));
                         }
                     }
-                    Poll::Ready(Some(Step::Done(answer))) => {
+                    Poll::Ready(Some(Step::Done(answer, id))) => {
                         let last;
-                        (last, self.source) = finish(*answer);
+                        (last, self.source) = finish(*answer, id.as_deref());
                         break Some(last);
                     }
                     Poll::Ready(None) => {
@@ -150,12 +165,17 @@ fn silence(keepalive: Duration) -> Interval {
 }
 
 /// The last thing to send, and what is left after it.
-fn finish(answer: Answer) -> (Option<Bytes>, Source) {
+fn finish(answer: Answer, id: Option<&str>) -> (Option<Bytes>, Source) {
     match answer.body {
         Body::Empty | Body::Silence => (None, Source::Ended),
-        Body::Message(bytes) | Body::Foreign(_, bytes) => (Some(message(&bytes)), Source::Ended),
+        Body::Message(bytes) | Body::Foreign(_, bytes) => (Some(identified(&bytes, id)), Source::Ended),
         Body::Pass(body) if answer.status.is_success() && is_type(&answer.headers, "application/json") => {
-            (Some(Bytes::from_static(MESSAGE_START)), Source::Pass(body))
+            let mut start = BytesMut::with_capacity(2 * OVERHEAD);
+            if let Some(id) = id {
+                field(&mut start, b"id: ", id.as_bytes());
+            }
+            start.put_slice(MESSAGE_START);
+            (Some(start.freeze()), Source::Pass(body))
         }
         // What is no message has no place on a stream.
         Body::Pass(_) => (None, Source::Ended),

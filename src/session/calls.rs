@@ -14,9 +14,22 @@ use crate::jsonrpc::Id;
 /// All requests of one session that are in flight.
 #[derive(Debug, Default)]
 pub struct Calls {
-    by_upstream_id: Mutex<HashMap<String, Arc<InFlight>>>,
+    places: Mutex<Places>,
     changed: Notify,
     fresh: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    by_upstream_id: HashMap<String, Arc<InFlight>>,
+    /// Those that have no id of their own upstream, since they share another's.
+    sharing: Vec<Arc<InFlight>>,
+}
+
+impl Places {
+    fn all(&self) -> impl Iterator<Item = &Arc<InFlight>> {
+        self.by_upstream_id.values().chain(&self.sharing)
+    }
 }
 
 /// Where a request stands.
@@ -33,7 +46,7 @@ pub enum Phase {
 pub struct InFlight {
     /// The id its client gave it.
     pub client_id: Id,
-    /// The id it has upstream.
+    /// The id it has upstream, or had until [`Ticket::share`] handed it over.
     pub upstream_id: Id,
     /// Whether it is a tool call: those outlive a session.
     pub is_call: bool,
@@ -113,6 +126,12 @@ impl InFlight {
         lock(&self.state).token = Some(token);
     }
 
+    /// The same, if it has one.
+    #[must_use]
+    pub fn token(&self) -> Option<String> {
+        lock(&self.state).token.clone()
+    }
+
     /// A question of its went to the client.
     pub fn ask(&self, question: &Id, method: &str) {
         lock(&self.state).questions.push((question.clone(), method.to_owned()));
@@ -122,6 +141,17 @@ impl InFlight {
     #[must_use]
     pub fn is_asking(&self) -> bool {
         !lock(&self.state).questions.is_empty()
+    }
+
+    /// Whether this question is with the client.
+    #[must_use]
+    pub fn asks(&self, question: &Id) -> bool {
+        lock(&self.state).questions.iter().any(|(open, _)| open == question)
+    }
+
+    /// Takes back one question.
+    pub fn withdraw(&self, question: &Id) {
+        lock(&self.state).questions.retain(|(open, _)| open != question);
     }
 
     /// Takes back all questions; returns their ids and methods.
@@ -139,7 +169,7 @@ impl Calls {
     /// Registers a request and decides which id it has upstream.
     #[must_use]
     pub fn enter(self: &Arc<Self>, client_id: &Id, is_call: bool) -> Ticket {
-        let mut by_id = lock(&self.by_upstream_id);
+        let by_id = &mut lock(&self.places).by_upstream_id;
         let mut upstream_id = client_id.clone();
         while by_id.contains_key(&*upstream_id.key()) {
             let n = self.fresh.fetch_add(1, Ordering::Relaxed);
@@ -154,8 +184,8 @@ impl Calls {
     /// The one held request with this id.
     #[must_use]
     pub fn named(&self, client_id: &Id) -> Named {
-        let by_id = lock(&self.by_upstream_id);
-        let mut held = by_id.values().filter(|call| call.client_id == *client_id && call.phase() == Phase::Held);
+        let places = lock(&self.places);
+        let mut held = places.all().filter(|call| call.client_id == *client_id && call.phase() == Phase::Held);
         match (held.next(), held.next()) {
             (Some(one), None) => Named::One(one.clone()),
             _ => Named::Unclear,
@@ -165,7 +195,7 @@ impl Calls {
     /// Whether a tool call is under way.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        lock(&self.by_upstream_id).values().any(|call| call.is_call)
+        lock(&self.places).all().any(|call| call.is_call)
     }
 
     /// Resolves when no tool call is under way.
@@ -179,23 +209,25 @@ impl Calls {
         }
     }
 
-    /// The client answered a question: whose it was goes on. `false` if nobody asked it.
+    /// The client answered a question: whose it was goes on, and whoever shares its exchange knows. `false` if nobody
+    /// asked it.
     pub fn answered(&self, question: &Id) -> bool {
         let key = question.key();
-        let by_id = lock(&self.by_upstream_id);
-        by_id.values().any(|call| {
+        let mut was_asked = false;
+        for call in lock(&self.places).all() {
             let mut state = lock(&call.state);
-            let Some(at) = state.questions.iter().position(|(open, _)| open.key() == key) else { return false };
-            state.questions.swap_remove(at);
-            drop(state);
-            call.wake.notify_one();
-            true
-        })
+            if let Some(at) = state.questions.iter().position(|(open, _)| open.key() == key) {
+                state.questions.swap_remove(at);
+                call.wake.notify_one();
+                was_asked = true;
+            }
+        }
+        was_asked
     }
 
     /// The phase of the call whose progress has this token, as JSON text; hands the message to it.
     pub fn progressed(&self, token: &str, message: &bytes::Bytes) -> Option<Phase> {
-        let by_id = lock(&self.by_upstream_id);
+        let by_id = &lock(&self.places).by_upstream_id;
         by_id.values().find_map(|call| {
             let mut state = lock(&call.state);
             if state.token.as_deref() != Some(token) {
@@ -207,8 +239,13 @@ impl Calls {
         })
     }
 
-    fn leave(&self, call: &InFlight) {
-        lock(&self.by_upstream_id).remove(&*call.upstream_id.key());
+    fn leave(&self, call: &Arc<InFlight>) {
+        let places = &mut *lock(&self.places);
+        let key = call.upstream_id.key();
+        if places.by_upstream_id.get(&*key).is_some_and(|found| Arc::ptr_eq(found, call)) {
+            places.by_upstream_id.remove(&*key);
+        }
+        places.sharing.retain(|sharing| !Arc::ptr_eq(sharing, call));
         self.changed.notify_waiters();
     }
 }
@@ -218,6 +255,23 @@ impl Ticket {
     #[must_use]
     pub fn unregistered(client_id: &Id, is_call: bool) -> Self {
         Self { call: Arc::new(InFlight::new(client_id.clone(), client_id.clone(), is_call)), calls: None }
+    }
+
+    /// Hands its id upstream, and the progress token that goes with it, over to another ticket: that of an exchange
+    /// which several requests share, and which no client can name. From now on its own request is only known by the id
+    /// that its client gave it.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        let InFlight { client_id, upstream_id, is_call, .. } = &*self.call;
+        let exchange = Arc::new(InFlight::new(client_id.clone(), upstream_id.clone(), *is_call));
+        exchange.defer();
+        lock(&exchange.state).token = self.call.token();
+        if let Some(calls) = &self.calls {
+            let places = &mut *lock(&calls.places);
+            places.by_upstream_id.insert(upstream_id.key().into_owned(), exchange.clone());
+            places.sharing.push(self.call.clone());
+        }
+        Self { call: exchange, calls: self.calls.clone() }
     }
 
     /// The request.
@@ -267,6 +321,34 @@ mod tests {
         assert!(matches!(calls.named(&id("1")), Named::Unclear));
         one.call().defer();
         assert!(matches!(calls.named(&id("1")), Named::One(found) if Arc::ptr_eq(&found, two.call())));
+    }
+
+    #[tokio::test]
+    async fn requests_that_share_are_named_by_their_clients_alone() {
+        let calls = Arc::new(Calls::default());
+        let (one, two) = (calls.enter(&id("1"), true), calls.enter(&id("2"), true));
+        one.call().set_token("\"t\"".into());
+        let exchange = one.share();
+        drop(two.share());
+        assert_eq!(
+            (&exchange.call().upstream_id, calls.enter(&id("2"), true).call().upstream_id.raw()),
+            (&id("1"), "2")
+        );
+        assert_ne!(calls.enter(&id("1"), true).call().upstream_id, id("1"), "the exchange has it");
+        for ticket in [&one, &two] {
+            let found = calls.named(&ticket.call().client_id);
+            assert!(matches!(found, Named::One(found) if Arc::ptr_eq(&found, ticket.call())));
+        }
+        exchange.call().ask(&id("0"), "roots/list");
+        two.call().ask(&id("0"), "roots/list");
+        assert!(calls.answered(&id("0")) && !exchange.call().asks(&id("0")) && !two.call().is_asking());
+        assert_eq!(calls.progressed("\"t\"", &Bytes::from_static(b"p")), Some(Phase::Deferred));
+        assert_eq!((exchange.call().take_progress().len(), one.call().take_progress().len()), (1, 0));
+        drop(one);
+        assert!(matches!(calls.named(&id("1")), Named::Unclear));
+        assert_ne!(calls.enter(&id("1"), true).call().upstream_id, id("1"), "the exchange goes on");
+        drop((exchange, two));
+        assert!(!calls.is_busy());
     }
 
     #[tokio::test]

@@ -54,7 +54,7 @@ const DIALECTS: [&str; 4] = ["job", "ext", "core", "none"];
 const OUTCOMES: [&str; 5] = ["completed", "tool_error", "error", "cancelled", "lost"];
 
 /// The name under which a JSON-RPC method is counted: itself if it is a known one, else `"other"`. `"GET"`,
-/// `"DELETE"`, `"response"` and `"batch"` stand for requests that have no method.
+/// `"DELETE"` and `"response"` stand for requests that have no method, `"batch"` for a batch that was refused.
 #[must_use]
 pub fn known_method(method: &str) -> &'static str {
     METHODS[index(&METHODS, method)]

@@ -120,6 +120,12 @@ impl Leg {
         self.way.credential.as_ref()
     }
 
+    /// Where the caller's requests go.
+    #[must_use]
+    pub fn uri(&self) -> &Uri {
+        &self.way.uri
+    }
+
     /// A header that the caller sent and that goes on to the upstream.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&HeaderValue> {

@@ -18,7 +18,7 @@ mod resolver;
 mod resume;
 mod sse;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod tls;
 
 pub use body::Body;

@@ -8,14 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::call::{Event as Relayed, Step};
+use crate::call::Event as Relayed;
 use crate::dialect::core;
 use crate::jsonrpc::{Envelope, Id, request};
 use crate::task::{Event, Question, QuestionKey, TaskId};
 
 use super::cancel::deliver;
 use super::deferred::Deferred;
-use super::port::Marking;
+use super::port::{Carrier, Marking};
 use super::questions::{refusal, unanswered};
 
 /// A question that nobody has answered yet.
@@ -57,13 +57,24 @@ impl Deferred {
         self.offer();
     }
 
+    /// Questions that came while the client was away are asked anew, under names of ours.
+    pub(super) async fn take_over(&mut self) {
+        let call = self.held.assignment.ticket.call().clone();
+        let open = call.withdraw_questions();
+        for message in std::mem::take(&mut self.held.relayed) {
+            if message.id().is_some_and(|id| open.iter().any(|(known, _)| known == id)) {
+                self.asked(&message).await;
+            }
+        }
+    }
+
     /// Answers were handed in, or streams came or went.
     pub(super) fn mind_port(&mut self) {
         for (key, response) in self.port.take_answers() {
             // The record has accepted it: nobody else can answer this question.
             let Some(asked) = self.take(&key) else { continue };
             if let Ok(response) = Envelope::read(response) {
-                self.tell(response.with_id(&asked.upstream_id));
+                self.tell(&asked, response.with_id(&asked.upstream_id));
             }
         }
         self.offer();
@@ -84,7 +95,7 @@ impl Deferred {
             if self.note_change(Event::Answered(key.clone())).await
                 && let Some(asked) = self.take(&key)
             {
-                self.tell(unanswered(&asked.upstream_id, &asked.question.method));
+                self.tell(&asked, unanswered(&asked.upstream_id, &asked.question.method));
             }
             if let Some(asked) = self.asked.iter_mut().find(|asked| asked.question.key == key) {
                 asked.until = now + Duration::from_secs(1);
@@ -96,7 +107,7 @@ impl Deferred {
     pub(super) fn decline_open(&mut self) {
         for asked in std::mem::take(&mut self.asked) {
             self.port.settled(&asked.question.key);
-            self.tell(refusal(&asked.upstream_id, &asked.question.method));
+            self.tell(&asked, refusal(&asked.upstream_id, &asked.question.method));
         }
     }
 
@@ -110,8 +121,13 @@ impl Deferred {
         Some(asked)
     }
 
-    fn tell(&self, response: Bytes) {
-        drop(deliver(&self.held.worker.work, &self.held.assignment.leg, response));
+    fn tell(&self, asked: &Asked, response: Bytes) {
+        let leg = &self.held.assignment.leg;
+        drop(deliver(&self.held.worker.work, leg, response));
+        if let Some(session) = &leg.session {
+            // Who shares the exchange need not ask any more.
+            session.calls.answered(&asked.upstream_id);
+        }
     }
 
     /// Puts every open question that is with nobody to whoever can answer it.
@@ -119,22 +135,22 @@ impl Deferred {
         let carriers = self.port.carriers();
         let id = self.task.id;
         for asked in &mut self.asked {
-            let is_there = match asked.offered {
-                Offered::Nowhere => false,
-                Offered::Carrier(name) => carriers.iter().any(|(known, _)| *known == name),
+            let mut able: Vec<&(u64, Carrier)> =
+                carriers.iter().filter(|(_, carrier)| carrier.abilities.allow(&asked.question.method)).collect();
+            // A stream whose client may come back is better than none.
+            able.sort_by_key(|(_, carrier)| !carrier.outlet.is_read());
+            let best_is_read = able.first().is_some_and(|(_, carrier)| carrier.outlet.is_read());
+            let is_there = |(name, carrier): &&(u64, Carrier)| {
+                asked.offered == Offered::Carrier(*name) && (carrier.outlet.is_read() || !best_is_read)
             };
-            if is_there {
+            if able.iter().copied().any(|known| is_there(&known)) {
                 continue;
             }
-            let able = carriers.iter().filter(|(_, carrier)| carrier.abilities.allow(&asked.question.method));
             let taken = able.into_iter().find(|(_, carrier)| {
-                let event = relayed(&asked.question, (carrier.marking == Marking::Related).then_some(id));
-                carrier.steps.try_send(Step::event(event)).is_ok()
+                let task = (carrier.marking == Marking::Related).then_some(id);
+                carrier.outlet.offer(relayed(&asked.question, task))
             });
-            asked.offered = match taken {
-                Some((name, _)) => Offered::Carrier(*name),
-                None => Offered::Nowhere,
-            };
+            asked.offered = taken.map_or(Offered::Nowhere, |(name, _)| Offered::Carrier(*name));
         }
     }
 }

@@ -7,6 +7,7 @@ use http::HeaderMap;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::call::Log;
 use crate::dialect::{Dialect, JobNames};
 use crate::mcp::Abilities;
 use crate::policy::Plan;
@@ -15,7 +16,7 @@ use crate::task::Owner;
 use crate::telemetry::metrics::{Metrics, Side};
 use crate::upstream::{Leg, Outbound};
 
-use super::Permit;
+use super::{Alike, Permit};
 
 /// One request with an id, on its way to its upstream.
 #[derive(Debug)]
@@ -40,16 +41,18 @@ pub struct Assignment {
     pub head: Option<oneshot::Sender<HeaderMap>>,
     /// Whether it may be sent once more after its connection broke.
     pub repeatable: bool,
-    /// Whether an upstream's event ids stay with taskgate, which then resumes the stream itself.
-    pub keeps_event_ids: bool,
     /// Whether a task that the upstream makes of the call is followed here instead of being handed on.
     pub follows_tasks: bool,
+    /// Where what goes out is kept for a client that loses its stream.
+    pub log: Option<Arc<Log>>,
     /// Progress token that taskgate added, as JSON text.
     pub own_token: Option<String>,
     /// Who listens.
     pub listener: Listener,
     /// How it may be deferred; `None` if never.
     pub deferral: Option<Deferral>,
+    /// What it has in common with calls whose exchange it may share; `None` if it shares with none.
+    pub alike: Option<Alike>,
     /// For the counters.
     pub tally: Tally,
 }

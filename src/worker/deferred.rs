@@ -58,6 +58,7 @@ impl Deferred {
         let port = held.worker.ports.open(task.id);
         let (runtime, asked) = (held.runtime, Vec::new());
         let mut deferred = Self { runtime, held, task, port, asked, _permit: permit, _counted: counted };
+        Box::pin(deferred.take_over()).await;
         let end = deferred.wait(&ended).await;
         Box::pin(deferred.conclude(end)).await;
     }
@@ -69,18 +70,24 @@ impl Deferred {
         match end {
             End::Result(result) => self.complete(result).await,
             End::Failed(failure) => self.settle(Event::Failed(failure), None).await,
-            End::Cancelled => {
-                self.held.cancel("the task was cancelled").await;
-                self.decline_open();
-            }
+            End::Cancelled => self.call_off("the task was cancelled").await,
             End::Stopped(error) => {
                 let too_long = matches!(error, Error::MaxRuntime(_));
                 self.settle(Event::Failed(error.into_failure()), None).await;
                 if too_long {
-                    self.held.cancel("the call ran too long").await;
+                    self.call_off("the call ran too long").await;
                 }
-                self.decline_open();
             }
+        }
+    }
+
+    /// Tells the upstream that nobody wants the outcome any more, and answers what it still asks.
+    async fn call_off(&mut self, reason: &str) {
+        // Who shares the exchange answers in this one's place.
+        let is_alone = !self.held.upcall.is_shared();
+        self.held.cancel(reason).await;
+        if is_alone {
+            self.decline_open();
         }
     }
 

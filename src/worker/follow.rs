@@ -70,6 +70,9 @@ impl Held {
 
     /// Tells the upstream that the call is not wanted any more, or its task.
     pub(super) async fn cancel(&mut self, reason: &str) {
+        if self.upcall.leave(reason) {
+            return;
+        }
         let (work, leg) = (&self.worker.work, &self.assignment.leg);
         match &self.followed {
             Some(followed) => cancel_task(work, leg, &followed.id).await,

@@ -5,15 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::info;
 
-use crate::call::{Answer, Body, Error, Side, Step};
-use crate::dialect::{Dialect, core, ext, job};
-use crate::jsonrpc::result_response;
+use crate::call::{Answer, Body, Error, Outlet, Side};
+use crate::jsonrpc::Envelope;
 use crate::policy::Plan;
-use crate::task::{Note, Status, Task, TaskId};
+use crate::task::{Note, Task};
 use crate::telemetry::metrics::Counted;
 use crate::upstream::{Arrived, Kind, Limits, Outbound, headers};
 
@@ -25,8 +23,9 @@ use super::timer::Timer;
 use super::upcall::{Came, Upcall};
 use super::{Active, Assignment, INLINE, Worker};
 
-/// How long a request that is no call goes on without its client.
+/// How long a request that is no call goes on without its client, and with one that may come back.
 const ABANDONED: Duration = Duration::from_secs(60);
+const AWAITED: Duration = Duration::from_secs(300);
 
 /// A call in flight whose client waits.
 pub(super) struct Held {
@@ -35,10 +34,12 @@ pub(super) struct Held {
     pub(super) upcall: Upcall,
     pub(super) runtime: Timer,
     pub(super) note: Option<Note>,
-    pub(super) steps: mpsc::Sender<Step>,
+    pub(super) steps: Outlet,
     pub(super) threshold: Timer,
     pub(super) client_left: bool,
     again: Option<Outbound>,
+    /// Questions that were relayed.
+    pub(super) relayed: Vec<Envelope>,
     /// The task that the upstream made of it.
     pub(super) followed: Option<Followed>,
     /// What a shutdown waits for.
@@ -62,15 +63,15 @@ pub(super) enum End {
 }
 
 impl Held {
-    pub(super) fn new(worker: Worker, mut assignment: Assignment, steps: mpsc::Sender<Step>) -> Box<Self> {
+    pub(super) fn new(worker: Worker, mut assignment: Assignment, steps: Outlet) -> Box<Self> {
         let wait = assignment.deferral.as_ref().and_then(|deferral| match deferral.plan {
             Plan::Race { threshold } => Some(threshold),
             Plan::AtOnce { within } => Some(within),
             Plan::Hold | Plan::Refuse => None,
         });
         let received = assignment.received;
-        let again = assignment.repeatable.then(|| assignment.request.clone());
-        let upcall = Upcall::start(&assignment.leg, assignment.request.clone(), limits(&assignment));
+        let limits = limits(&assignment);
+        let (upcall, again) = Upcall::begin(&worker, &mut assignment, limits);
         assignment.request.body = Bytes::new();
         Box::new(Self {
             threshold: Timer::after(received, wait),
@@ -85,6 +86,7 @@ impl Held {
             steps,
             client_left: false,
             again,
+            relayed: Vec::new(),
             followed: None,
         })
     }
@@ -192,7 +194,10 @@ impl Held {
             Came::Part(Arrived::Large) => {
                 let call = self.assignment.ticket.call();
                 let rewritten = self.assignment.follows_tasks || call.client_id != call.upstream_id;
-                let passes = self.upcall.status().is_success() && self.upcall.kind() == Kind::Json && !rewritten;
+                // Nobody could stream it: it is collected for who comes back.
+                let is_kept = self.client_left && self.steps.is_resumable();
+                let passes =
+                    !is_kept && self.upcall.status().is_success() && self.upcall.kind() == Kind::Json && !rewritten;
                 passes.then(|| self.stream_through())
             }
             Came::Part(Arrived::Body(body)) => {
@@ -234,7 +239,7 @@ impl Held {
         if self.upcall.kind() == Kind::Events && !self.client_left {
             let mut headers = self.upcall.headers();
             headers::to_client(&mut headers);
-            let _ = self.steps.send(Step::open(headers)).await;
+            self.steps.open(headers).await;
         }
         None
     }
@@ -255,11 +260,21 @@ impl Held {
         self.client_left = true;
         self.client_gave_up();
         if !self.assignment.ticket.call().is_call {
-            // Nobody will ever see this answer.
+            // Hardly anybody will ever see this answer.
             self.active = None;
-            self.runtime = Timer::after(Instant::now(), Some(ABANDONED));
+            let limit = if self.steps.is_resumable() { AWAITED } else { ABANDONED };
+            self.runtime = Timer::after(Instant::now(), Some(limit));
         }
-        self.decline_questions();
+        if self.is_awaited() {
+            self.leave_questions();
+        } else {
+            self.decline_questions();
+        }
+    }
+
+    /// Whether questions wait for a client that may come back; those of a shared exchange go to who is there.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.steps.is_resumable() && !self.upcall.is_shared()
     }
 
     fn client_gave_up(&self) {
@@ -288,84 +303,9 @@ impl Held {
         }
     }
 
-    /// The threshold is reached: makes a task of the call, or holds it on if none can be made.
-    async fn defer(&mut self) -> Option<End> {
-        self.threshold = Timer::Never;
-        let is_core = self.is_core();
-        let deferral = self.assignment.deferral.as_mut()?;
-        if self.worker.work.is_draining() && !is_core {
-            return None;
-        }
-        let limits = &self.worker.limits;
-        let permit = match deferral.permit.take() {
-            None if self.client_left => limits.permit_for_nobody(),
-            None => limits.permit(&deferral.owner),
-            reserved => reserved,
-        };
-        let Some(permit) = permit else {
-            info!(tool = &*deferral.tool, "too many tasks are running: the call is held");
-            return None;
-        };
-        let task = self.task()?;
-        match self.worker.tasks.create(&task).await {
-            Ok(()) => Some(End::Deferred(Box::new(task), permit)),
-            Err(error) if is_core => {
-                warn!(tool = &*task.tool, %error, "no task can be made: the call is cancelled");
-                Some(End::Stopped(Error::StoreUnavailable))
-            }
-            Err(error) => {
-                warn!(tool = &*task.tool, %error, "no task can be made: the call is held");
-                None
-            }
-        }
-    }
-
-    fn is_core(&self) -> bool {
-        self.assignment.deferral.as_ref().is_some_and(|deferral| deferral.dialect == Dialect::Core)
-    }
-
-    fn task(&self) -> Option<Task> {
-        let deferral = self.assignment.deferral.as_ref()?;
-        let tasks = &self.worker.tasks;
-        let owner = match deferral.dialect {
-            Dialect::Ext | Dialect::Core => deferral.owner,
-            Dialect::Job => deferral.owner.of_job(),
-        };
-        Some(Task {
-            id: TaskId::random(),
-            upstream: self.assignment.leg.upstream.options.path.as_str().into(),
-            tool: deferral.tool.clone(),
-            made: deferral.dialect.makes(),
-            owner,
-            created: tasks.at(self.assignment.received),
-            updated: tasks.now(),
-            retention: deferral.retention,
-            poll_interval: deferral.poll_interval,
-            threshold: deferral.threshold,
-            status: Status::Working { note: self.note.clone() },
-            fetched: false,
-            version: 0,
-        })
-    }
-
-    async fn announce(&mut self, task: &Task) {
-        self.assignment.ticket.call().defer();
-        let Some(deferral) = &self.assignment.deferral else { return };
-        self.worker.metrics.deferred(deferral.dialect.word());
-        let result = match deferral.dialect {
-            Dialect::Ext => ext::created(task, self.worker.tasks.now(), &deferral.names),
-            Dialect::Core => core::created(task, self.worker.tasks.now()),
-            Dialect::Job => job::created(task, &deferral.names),
-        };
-        let message = result_response(&self.assignment.ticket.call().client_id, &result);
-        let mut headers = self.upcall.headers();
-        headers::to_client(&mut headers);
-        self.say(Answer { status: StatusCode::OK, headers, body: Body::Message(message) }).await;
-    }
-
     /// The last step.
-    async fn say(&mut self, answer: Answer) {
-        let _ = self.steps.send(Step::done(answer)).await;
+    pub(super) async fn say(&mut self, answer: Answer) {
+        self.steps.done(answer).await;
     }
 
     async fn finish(&mut self, answer: Answer) {

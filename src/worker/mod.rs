@@ -10,21 +10,21 @@ mod assignment;
 mod cancel;
 mod deferred;
 mod follow;
+mod handle;
 mod held;
 mod limits;
 mod options;
 mod port;
 mod questions;
 mod relay;
+mod shared;
 mod timer;
 mod upcall;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::mpsc;
-
-use crate::call::Step;
+use crate::call::{Steps, outlet};
 use crate::session::Patience;
 use crate::shutdown::Work;
 use crate::store::Tasks;
@@ -37,6 +37,7 @@ pub use limits::{Limits, Permit};
 pub use options::Options;
 pub use port::{Carried, Carrier, Marking, Ports};
 pub use questions::refusal;
+pub use shared::{Alike, Sharing};
 
 /// Bodies up to this many bytes are read to their end before it is decided who won the race.
 pub const INLINE: usize = 256 * 1024;
@@ -59,6 +60,8 @@ pub struct Worker {
     pub patience: Arc<Patience>,
     /// Counts.
     pub metrics: Metrics,
+    /// The exchanges that equal calls may join.
+    pub sharing: Arc<Sharing>,
     /// How many calls are in flight.
     pub active: Arc<AtomicUsize>,
 }
@@ -84,8 +87,8 @@ impl Worker {
     /// Sends the request of `assignment` upstream and follows it to its end, whether or not anybody listens to the
     /// steps that are returned.
     #[must_use]
-    pub fn start(&self, assignment: Assignment) -> mpsc::Receiver<Step> {
-        let (steps, receiver) = mpsc::channel(STEPS);
+    pub fn start(&self, mut assignment: Assignment) -> Steps {
+        let (steps, receiver) = outlet(STEPS, assignment.log.take());
         let held = held::Held::new(self.clone(), assignment, steps);
         drop(self.work.spawn(held.run()));
         receiver

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use dashmap::DashMap;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
-use crate::call::Step;
+use crate::call::Outlet;
 use crate::mcp::Abilities;
 use crate::task::{QuestionKey, TaskId};
 
@@ -24,7 +24,7 @@ pub struct Ports {
 #[derive(Clone, Debug)]
 pub struct Carrier {
     /// Where events go.
-    pub steps: mpsc::Sender<Step>,
+    pub outlet: Arc<Outlet>,
     /// What its client can be asked.
     pub abilities: Abilities,
     /// How messages are marked on it.
@@ -138,6 +138,13 @@ impl Opened {
     }
 }
 
+impl Carried {
+    /// The client has left, and may come back.
+    pub fn left(&self) {
+        self.port.wake.notify_one();
+    }
+}
+
 impl Drop for Opened {
     fn drop(&mut self) {
         self.ports.by_task.remove(&self.task);
@@ -158,7 +165,11 @@ mod tests {
     #[tokio::test]
     async fn answers_and_streams_reach_the_task() {
         let (ports, task) = (Ports::default(), TaskId::random());
-        let carrier = || Carrier { steps: mpsc::channel(1).0, abilities: Abilities::ALL, marking: Marking::Plain };
+        let carrier = || Carrier {
+            outlet: Arc::new(crate::call::outlet(1, None).0),
+            abilities: Abilities::ALL,
+            marking: Marking::Plain,
+        };
         assert!(ports.carry(task, carrier()).is_none(), "it does not run");
         let opened = ports.open(task);
         let carried = ports.carry(task, carrier()).unwrap();

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use tokio::time::Instant;
 
-use crate::call::{Answer, Body, Event, Side, Step};
+use crate::call::{Answer, Body, Event, Side};
 use crate::jsonrpc::{Envelope, Id, Kind as MessageKind};
 use crate::mcp::{Params, method};
 use crate::task::Note;
@@ -14,7 +14,7 @@ use super::timer::Timer;
 use super::{cancel, questions};
 
 impl Held {
-    pub(super) async fn event(&mut self, mut event: Event) -> Option<End> {
+    pub(super) async fn event(&mut self, event: Event) -> Option<End> {
         let message = event.data.as_ref().and_then(|data| Envelope::read(data.clone()).ok());
         match message {
             Some(message) if message.kind() == MessageKind::Response => {
@@ -28,12 +28,7 @@ impl Held {
                 }
             }
             Some(_) => {}
-            None if self.assignment.keeps_event_ids => return None,
-            None => {}
-        }
-        if self.assignment.keeps_event_ids {
-            event.id = None;
-            event.retry = None;
+            None => return None,
         }
         self.relay(event).await;
         None
@@ -59,29 +54,35 @@ impl Held {
     /// Before the handle questions are the client's to answer, and the clocks stand still meanwhile.
     async fn question(&mut self, event: Event, message: &Envelope) -> Option<End> {
         let id = message.id()?;
-        if self.client_left || !self.assignment.listener.takes_events {
+        // Who comes back for the rest of the stream finds a question there; a ping is answered at once.
+        let is_awaited = self.is_awaited() && message.method() != method::PING;
+        if !self.assignment.listener.takes_events || (self.client_left && !is_awaited) {
             self.refuse(id, message.method());
             return None;
         }
         if message.method() != method::PING {
             self.assignment.ticket.call().ask(id, message.method());
-            self.threshold.pause();
-            self.runtime.pause();
+            self.relayed.push(message.clone());
+            if !self.client_left {
+                self.threshold.pause();
+                self.runtime.pause();
+            }
             self.patience = Timer::after(Instant::now(), Some(self.assignment.input_timeout));
         }
-        self.relay(Event { id: None, retry: None, ..event }).await;
+        self.relay(event).await;
         None
     }
 
     /// Nobody will answer: the upstream is told so.
     pub(super) fn refuse(&self, id: &Id, method: &str) {
-        drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, method)));
+        if !self.upcall.passes_on(id) {
+            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, method)));
+        }
     }
 
+    /// The upstream's stream is taken up by taskgate alone: its ids mean nothing to a client.
     async fn relay(&mut self, event: Event) {
-        if !self.client_left {
-            let _ = self.steps.send(Step::event(event)).await;
-        }
+        self.steps.event(Event { id: None, retry: None, ..event }).await;
     }
 
     pub(super) fn mind_questions(&mut self) {
@@ -98,15 +99,22 @@ impl Held {
     /// Nobody answers: the upstream is told so, and the clocks go on.
     pub(super) fn decline_questions(&mut self) {
         for (id, method) in self.assignment.ticket.call().withdraw_questions() {
-            let answer = questions::unanswered(&id, &method);
-            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, answer));
+            if !self.upcall.passes_on(&id) {
+                let answer = questions::unanswered(&id, &method);
+                drop(cancel::deliver(&self.worker.work, &self.assignment.leg, answer));
+            }
         }
         self.go_on();
     }
 
-    fn go_on(&mut self) {
+    /// The client has left and may come back: its questions stay open, but nothing waits for them.
+    pub(super) fn leave_questions(&mut self) {
         self.threshold.resume();
         self.runtime.resume();
+    }
+
+    fn go_on(&mut self) {
+        self.leave_questions();
         self.patience = Timer::Never;
     }
 }

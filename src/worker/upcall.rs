@@ -6,7 +6,11 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
+use crate::jsonrpc::Id;
 use crate::upstream::{Arrived, Error, Exchange, Kind, Leg, Limits, Outbound};
+
+use super::shared::{self, Follower};
+use super::{Assignment, Worker};
 
 type Opening = Pin<Box<dyn Future<Output = Result<Exchange, Error>> + Send>>;
 
@@ -16,6 +20,8 @@ pub(super) enum Upcall {
     Opening(Opening),
     /// It has.
     Open(Box<Exchange>),
+    /// It is shared with equal calls.
+    Shared(Follower),
     /// The answer was taken out.
     Over,
 }
@@ -37,6 +43,15 @@ impl Came {
 }
 
 impl Upcall {
+    /// Sends the request of `assignment`, or joins an equal one. Returns too what may be sent once more.
+    pub(super) fn begin(worker: &Worker, assignment: &mut Assignment, limits: Limits) -> (Self, Option<Outbound>) {
+        if let Some(alike) = assignment.alike.take() {
+            return (Self::Shared(shared::join(worker, assignment, alike, limits)), None);
+        }
+        let again = assignment.repeatable.then(|| assignment.request.clone());
+        (Self::start(&assignment.leg, assignment.request.clone(), limits), again)
+    }
+
     /// Begins to send `request`.
     pub(super) fn start(leg: &Leg, request: Outbound, limits: Limits) -> Self {
         let (client, resume) = (leg.upstream.client.clone(), leg.resume());
@@ -62,46 +77,86 @@ impl Upcall {
                 Ok(Came::Head)
             }
             Self::Open(exchange) => exchange.next().await.map(Came::Part),
+            Self::Shared(follower) => follower.next().await,
             Self::Over => std::future::pending().await,
         }
     }
 
-    /// Takes the exchange out, once its head has come.
+    /// Takes the exchange out, once its head has come, unless it is shared.
     pub(super) fn take(&mut self) -> Option<Exchange> {
         match std::mem::replace(self, Self::Over) {
             Self::Open(exchange) => Some(*exchange),
-            Self::Opening(_) | Self::Over => None,
+            Self::Opening(_) | Self::Shared(_) | Self::Over => None,
         }
     }
 
+    /// Whether equal calls share the exchange.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared(_))
+    }
+
+    /// Stops following an exchange that is shared; `false` if it is not.
+    pub(super) fn leave(&mut self, reason: &str) -> bool {
+        match std::mem::replace(self, Self::Over) {
+            Self::Shared(follower) => {
+                follower.leave(reason);
+                true
+            }
+            own => {
+                *self = own;
+                false
+            }
+        }
+    }
+
+    /// Leaves a question to others that share the exchange; `false` if it is not shared.
+    pub(super) fn passes_on(&self, question: &Id) -> bool {
+        if let Self::Shared(follower) = self {
+            follower.pass_on(question);
+        }
+        matches!(self, Self::Shared(_))
+    }
+
     pub(super) fn status(&self) -> StatusCode {
-        self.exchange().map_or(StatusCode::OK, Exchange::status)
+        match self {
+            Self::Open(exchange) => exchange.status(),
+            Self::Shared(follower) => follower.status(),
+            Self::Opening(_) | Self::Over => StatusCode::OK,
+        }
     }
 
     pub(super) fn kind(&self) -> Kind {
-        self.exchange().map_or(Kind::Other, Exchange::kind)
+        match self {
+            Self::Open(exchange) => exchange.kind(),
+            Self::Shared(follower) => follower.kind(),
+            Self::Opening(_) | Self::Over => Kind::Other,
+        }
     }
 
     /// The headers of the answer; none before they came.
     pub(super) fn headers(&self) -> HeaderMap {
-        self.exchange().map(|exchange| exchange.headers().clone()).unwrap_or_default()
+        self.headers_seen().cloned().unwrap_or_default()
     }
 
     /// The same, where nothing else of the answer is to come.
     pub(super) fn take_headers(&mut self) -> HeaderMap {
-        self.take().map(Exchange::into_headers).unwrap_or_default()
+        match std::mem::replace(self, Self::Over) {
+            Self::Open(exchange) => exchange.into_headers(),
+            other => other.headers(),
+        }
     }
 
     /// Looks at the headers of the answer, once they came.
     pub(super) fn with_headers(&self, look: impl FnOnce(&HeaderMap)) {
-        if let Some(exchange) = self.exchange() {
-            look(exchange.headers());
+        if let Some(headers) = self.headers_seen() {
+            look(headers);
         }
     }
 
-    fn exchange(&self) -> Option<&Exchange> {
+    fn headers_seen(&self) -> Option<&HeaderMap> {
         match self {
-            Self::Open(exchange) => Some(exchange),
+            Self::Open(exchange) => Some(exchange.headers()),
+            Self::Shared(follower) => follower.headers(),
             Self::Opening(_) | Self::Over => None,
         }
     }

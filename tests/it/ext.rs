@@ -96,7 +96,7 @@ async fn b52_the_extension_can_be_turned_off() {
 async fn b52_a_server_with_tasks_of_its_own_is_left_alone() {
     let theirs = script::answers(r#"{"taskId":"theirs","status":"working"}"#);
     let upstream = Upstream::builder()
-        .capabilities(json!({"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}}))
+        .capabilities(json!({"tools": {}, "extensions": {EXTENSION: {}}}))
         .tool("slow", script::after(ms(200), "late"))
         .on("tasks/get", theirs)
         .start()

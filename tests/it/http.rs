@@ -352,19 +352,3 @@ async fn b82_several_upstreams_each_on_its_path() {
     assert_eq!(a.job_end(&job).await.block(1), "one");
     assert_eq!((one.calls("slow").len(), two.calls("slow").len()), (1, 0));
 }
-
-#[tokio::test]
-async fn b82_batches() {
-    let sum = script::responds(200, JSON, b"[{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}]");
-    let upstream = Upstream::builder().without_sessions().on("", sum).start().await;
-    let gate = Gate::start(&upstream, "").await;
-    let batch = r#"[ {"jsonrpc":"2.0","id":1,"method":"ping"} ]"#;
-    for version in ["2025-06-18", "2025-11-25"] {
-        let refused = gate.client().version(version).ask(batch.to_owned()).await;
-        assert_eq!((refused.status, refused.code()), (400, -32600), "{version}");
-    }
-    assert!(upstream.all().is_empty());
-    let answer = gate.client().version("2025-03-26").ask(batch.to_owned()).await;
-    assert_eq!(answer.json, json!([{"jsonrpc": "2.0", "id": 1, "result": {}}]));
-    assert_eq!(upstream.all()[0].body, batch, "sealed");
-}

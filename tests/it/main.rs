@@ -5,8 +5,10 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // tests may fail, and have no work to drain
 #![allow(unreachable_pub)] // `pub` says what the support offers to the stories
 
+mod batch;
 mod binary;
 mod cancel;
+mod coalesce;
 mod drain;
 mod ext;
 mod fidelity;
@@ -19,6 +21,7 @@ mod memory;
 mod ownership;
 mod pitfalls;
 mod progress;
+mod resume;
 mod retries;
 mod rmcp;
 mod schemas;

@@ -188,12 +188,13 @@ async fn a_question_of_their_task_reaches_who_polls_the_job() {
     });
     let upstream = with_tasks(&latch).on("tasks/result", asks).start().await;
     let gate = Gate::start(&upstream, "").await;
-    let client = gate.client().capabilities(json!({"elicitation": {}})).accept("application/json").open().await;
+    let client = gate.client().capabilities(json!({"elicitation": {}})).open().await;
     let job = client.call("solve", json!({})).await.job();
-    let poller = gate.client().capabilities(json!({"elicitation": {}})).in_session(client.session.as_deref());
+    latch.open();
     let body =
-        poller.body("9", "tools/call", json!({"name": "get_job_result", "arguments": {"job_id": job, "wait_s": 5}}));
-    let mut stream = client.post(body).await.events();
+        client.body("9", "tools/call", json!({"name": "get_job_result", "arguments": {"job_id": job, "wait_s": 5}}));
+    let reply = client.post(body).await;
+    let mut stream = reply.events();
     let question = loop {
         let message = stream.message().await.expect("the question");
         if message.get("method").is_some() {

@@ -79,7 +79,7 @@ impl Gate {
         let gate = Self::start(options, move |_| {
             let (steps, outgoing) = mpsc::channel(8);
             calls.send(steps).unwrap();
-            handled(Outgoing::Later(outgoing))
+            handled(Outgoing::Later(outgoing.into()))
         });
         (gate, called)
     }

@@ -120,7 +120,7 @@ async fn a_wait_is_not_upgraded_where_it_must_not_be() {
                 drop(steps.send(done(StatusCode::CREATED, "{\"slow\":1}")).await);
             };
             drop(Work::new().spawn(answer));
-            Handled { upgrade, ..handled(Outgoing::Later(outgoing)) }
+            Handled { upgrade, ..handled(Outgoing::Later(outgoing.into())) }
         }
     };
     let allowed = Gate::start(Options { keepalive, ..options() }, slow(Upgrade::Allowed));

@@ -10,3 +10,4 @@ mod sse;
 pub use answer::Answer;
 pub use http::{H2, Http, Reply, raw_exchange};
 pub use mcp::{Client, EXTENSION, text_request};
+pub use sse::{Events, SseEvent};

@@ -64,11 +64,11 @@ impl Events {
         }
     }
 
-    /// The next event with data.
+    /// The next event that says something.
     pub async fn message(&mut self) -> Option<Value> {
         loop {
             let event = self.next().await?;
-            if event.data.is_some() {
+            if event.data.as_deref().is_some_and(|data| !data.is_empty()) {
                 return Some(event.json());
             }
         }

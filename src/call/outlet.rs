@@ -1,0 +1,156 @@
+//! The two ends of an answer that comes in steps.
+//!
+//! The sending end writes down what goes out, and goes on writing when its client has left.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::select;
+use http::{HeaderMap, StatusCode};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::log::{Last, Log};
+use super::{Answer, Body, Event, Step};
+
+/// The sending end.
+#[derive(Debug)]
+pub struct Outlet {
+    steps: mpsc::Sender<Step>,
+    log: Option<Arc<Log>>,
+}
+
+/// The receiving end; dropping it tells the other that the client has left.
+#[derive(Debug)]
+pub struct Steps {
+    steps: mpsc::Receiver<Step>,
+    log: Option<Arc<Log>>,
+}
+
+/// Both ends; `room` steps may wait for a slow client before the sender waits for it.
+#[must_use]
+pub fn outlet(room: usize, log: Option<Arc<Log>>) -> (Outlet, Steps) {
+    let (sender, receiver) = mpsc::channel(room);
+    (Outlet { steps: sender, log: log.clone() }, Steps { steps: receiver, log })
+}
+
+impl Outlet {
+    /// An event stream was opened, with these end-to-end headers. Not cancel safe.
+    pub async fn open(&self, headers: HeaderMap) {
+        self.send(Step::open(headers)).await;
+        self.begin().await;
+    }
+
+    /// An event to relay. Not cancel safe.
+    pub async fn event(&self, event: Event) {
+        self.begin().await;
+        let event = match &self.log {
+            Some(log) => log.record(event),
+            None => Some(event),
+        };
+        if let Some(event) = event {
+            self.send(Step::event(event)).await;
+        }
+    }
+
+    /// The same without waiting for a slow client; returns whether somebody reads it, now or when it comes back.
+    #[must_use]
+    pub fn offer(&self, event: Event) -> bool {
+        if let Some(log) = &self.log
+            && self.is_read()
+            && let Some(first) = log.open()
+        {
+            let _ = self.steps.try_send(Step::event(first));
+        }
+        let event = match &self.log {
+            Some(log) => log.record(event),
+            None => Some(event),
+        };
+        event.is_none_or(|event| self.steps.try_send(Step::event(event)).is_ok()) || self.is_resumable()
+    }
+
+    /// Whether its client is there.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        !self.steps.is_closed()
+    }
+
+    /// The answer; nothing comes after it. Not cancel safe.
+    pub async fn done(&self, answer: Answer) {
+        let step = match self.log.as_ref().map_or(Last::Goes(None), |log| log.finish(&answer)) {
+            Last::Goes(id) => Step::Done(Box::new(answer), id),
+            Last::Taken => Step::done(silence()),
+        };
+        self.send(step).await;
+    }
+
+    /// Resolves when the client has left. Cancel safe.
+    pub async fn closed(&self) {
+        self.steps.closed().await;
+    }
+
+    /// Whether a client that has left can come back for the rest.
+    #[must_use]
+    pub fn is_resumable(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.is_open())
+    }
+
+    /// The stream begins with something to come back with.
+    async fn begin(&self) {
+        if let Some(log) = &self.log
+            && !self.steps.is_closed()
+            && let Some(first) = log.open()
+        {
+            self.send(Step::event(first)).await;
+        }
+    }
+
+    async fn send(&self, step: Step) {
+        let step = match self.steps.try_send(step) {
+            Ok(()) | Err(TrySendError::Closed(_)) => return,
+            Err(TrySendError::Full(step)) => step,
+        };
+        match &self.log {
+            // A connection that hangs must not hold up whoever has taken the stream from it.
+            Some(log) => drop(select(pin!(self.steps.send(step)), pin!(log.taken())).await),
+            None => drop(self.steps.send(step).await),
+        }
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        if let Some(log) = &self.log {
+            log.finish(&silence());
+        }
+    }
+}
+
+impl Steps {
+    /// The next step; `None` at a silent end. Cancel safe.
+    pub async fn recv(&mut self) -> Option<Step> {
+        self.steps.recv().await
+    }
+
+    /// The same for who polls.
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<Step>> {
+        self.steps.poll_recv(cx)
+    }
+
+    /// The response becomes an event stream before there is anything to say; returns what is to be sent first.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Event> {
+        self.log.as_ref().and_then(Log::open)
+    }
+}
+
+impl From<mpsc::Receiver<Step>> for Steps {
+    fn from(steps: mpsc::Receiver<Step>) -> Self {
+        Self { steps, log: None }
+    }
+}
+
+fn silence() -> Answer {
+    Answer { body: Body::Silence, ..Answer::empty(StatusCode::OK) }
+}

@@ -1,0 +1,90 @@
+//! From a held call to a task: the record is committed first, then its client gets the handle.
+
+use http::StatusCode;
+use tracing::{info, warn};
+
+use crate::call::{Answer, Body, Error};
+use crate::dialect::{Dialect, core, ext, job};
+use crate::jsonrpc::result_response;
+use crate::task::{Status, Task, TaskId};
+use crate::upstream::headers;
+
+use super::held::{End, Held};
+use super::timer::Timer;
+
+impl Held {
+    /// The threshold is reached: makes a task of the call, or holds it on if none can be made.
+    pub(super) async fn defer(&mut self) -> Option<End> {
+        self.threshold = Timer::Never;
+        let is_core = self.is_core();
+        let deferral = self.assignment.deferral.as_mut()?;
+        if self.worker.work.is_draining() && !is_core {
+            return None;
+        }
+        let limits = &self.worker.limits;
+        let permit = match deferral.permit.take() {
+            None if self.client_left => limits.permit_for_nobody(),
+            None => limits.permit(&deferral.owner),
+            reserved => reserved,
+        };
+        let Some(permit) = permit else {
+            info!(tool = &*deferral.tool, "too many tasks are running: the call is held");
+            return None;
+        };
+        let task = self.task()?;
+        match self.worker.tasks.create(&task).await {
+            Ok(()) => Some(End::Deferred(Box::new(task), permit)),
+            Err(error) if is_core => {
+                warn!(tool = &*task.tool, %error, "no task can be made: the call is cancelled");
+                Some(End::Stopped(Error::StoreUnavailable))
+            }
+            Err(error) => {
+                warn!(tool = &*task.tool, %error, "no task can be made: the call is held");
+                None
+            }
+        }
+    }
+
+    pub(super) fn is_core(&self) -> bool {
+        self.assignment.deferral.as_ref().is_some_and(|deferral| deferral.dialect == Dialect::Core)
+    }
+
+    fn task(&self) -> Option<Task> {
+        let deferral = self.assignment.deferral.as_ref()?;
+        let tasks = &self.worker.tasks;
+        let owner = match deferral.dialect {
+            Dialect::Ext | Dialect::Core => deferral.owner,
+            Dialect::Job => deferral.owner.of_job(),
+        };
+        Some(Task {
+            id: TaskId::random(),
+            upstream: self.assignment.leg.upstream.options.path.as_str().into(),
+            tool: deferral.tool.clone(),
+            made: deferral.dialect.makes(),
+            owner,
+            created: tasks.at(self.assignment.received),
+            updated: tasks.now(),
+            retention: deferral.retention,
+            poll_interval: deferral.poll_interval,
+            threshold: deferral.threshold,
+            status: Status::Working { note: self.note.clone() },
+            fetched: false,
+            version: 0,
+        })
+    }
+
+    pub(super) async fn announce(&mut self, task: &Task) {
+        self.assignment.ticket.call().defer();
+        let Some(deferral) = &self.assignment.deferral else { return };
+        self.worker.metrics.deferred(deferral.dialect.word());
+        let result = match deferral.dialect {
+            Dialect::Ext => ext::created(task, self.worker.tasks.now(), &deferral.names),
+            Dialect::Core => core::created(task, self.worker.tasks.now()),
+            Dialect::Job => job::created(task, &deferral.names),
+        };
+        let message = result_response(&self.assignment.ticket.call().client_id, &result);
+        let mut headers = self.upcall.headers();
+        headers::to_client(&mut headers);
+        self.say(Answer { status: StatusCode::OK, headers, body: Body::Message(message) }).await;
+    }
+}
