@@ -29,11 +29,12 @@ pub mod telemetry;
 pub mod mcp;
 pub mod task;
 
+pub mod call;
+
 pub mod policy;
 pub mod session;
 pub mod store;
 
-pub mod call;
 pub mod upstream;
 
 pub mod dialect;

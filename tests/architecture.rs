@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 /// From the ground up. On one floor a later name may import an earlier one, never the reverse.
 const FLOORS: &[&[&str]] = &[
     &["jsonrpc", "telemetry", "shutdown"],
-    &["mcp", "task"],
+    &["mcp", "task", "call"],
     &["policy", "session", "store"],
-    &["call", "upstream"],
+    &["upstream"],
     &["dialect", "worker"],
     &["gateway"],
     &["server", "admin"],

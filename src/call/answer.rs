@@ -43,6 +43,8 @@ const COPIED: usize = 64 * 1024;
 pub enum Step {
     /// The upstream opened an event stream: its end-to-end headers. At most once, before any event.
     Open(Box<HeaderMap>),
+    /// Nothing yet, and it may take long: the client's stream begins now. At most once, first of all.
+    Hold,
     /// Something to relay ahead of the answer.
     Event(Box<Event>),
     /// The answer; always the last step. With the id it has where it ends a stream that can be taken up again.

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use http::StatusCode;
 use tokio::sync::Notify;
 
 use super::streams::{EventId, Streams};
@@ -106,13 +107,7 @@ impl Log {
         };
         let record = Record { id, kept: VecDeque::new(), bytes: 0, next: 1, finished: false, turn: 0 };
         *state = State::Open(Box::new(record));
-        let event = Event {
-            id: Some(EventId { stream: id, n: 0 }.to_string()),
-            data: Some(Bytes::new()),
-            retry: Some(RETRY),
-            ..Event::default()
-        };
-        (self.priming == Priming::Sent).then_some(event)
+        (self.priming == Priming::Sent).then(|| primer(id, 0))
     }
 
     /// Whether the response is a stream that can be taken up again.
@@ -168,6 +163,32 @@ impl Log {
         drop(state);
         self.changed.notify_waiters();
         last
+    }
+
+    /// An event that tells the id of the last one, for a stream without an end: one that is taken up by many.
+    #[must_use]
+    pub fn latest(self: &Arc<Self>) -> Option<Event> {
+        let _ = self.open();
+        match &*self.lock() {
+            State::Open(record) => Some(primer(record.id, record.next - 1)),
+            State::Idle | State::Closed => None,
+        }
+    }
+
+    /// What is kept of such a stream after the event with this number.
+    #[must_use]
+    pub fn after(&self, n: u64) -> Vec<Event> {
+        match &*self.lock() {
+            State::Open(record) => {
+                record.kept.iter().filter(|(kept, _)| *kept > n).map(|(_, event)| event.clone()).collect()
+            }
+            State::Idle | State::Closed => Vec::new(),
+        }
+    }
+
+    /// Such a stream has ended.
+    pub fn end(&self) {
+        self.finish(&Answer { body: Body::Silence, ..Answer::empty(StatusCode::OK) });
     }
 
     /// Takes the stream up after the event with this number; `None` if nothing is to come after it. Whoever followed
@@ -281,6 +302,12 @@ impl Follower {
     }
 }
 
+/// An event that only tells an id.
+fn primer(stream: u128, n: u64) -> Event {
+    let id = Some(EventId { stream, n }.to_string());
+    Event { id, data: Some(Bytes::new()), retry: Some(RETRY), ..Event::default() }
+}
+
 /// What an answer says on a stream, if that is at hand.
 fn message(answer: &Answer) -> Option<Bytes> {
     match &answer.body {
@@ -295,8 +322,6 @@ fn size_of(event: &Event) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use http::StatusCode;
-
     use super::*;
 
     fn log(streams: &Streams, priming: Priming) -> Arc<Log> {

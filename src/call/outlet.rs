@@ -42,6 +42,11 @@ impl Outlet {
         self.begin().await;
     }
 
+    /// It may take long, and nothing is there to say: the stream begins now. Not cancel safe.
+    pub async fn hold(&self) {
+        self.send(Step::Hold).await;
+    }
+
     /// An event to relay. Not cancel safe.
     pub async fn event(&self, event: Event) {
         self.begin().await;
@@ -122,7 +127,7 @@ impl Outlet {
 impl Drop for Outlet {
     fn drop(&mut self) {
         if let Some(log) = &self.log {
-            log.finish(&silence());
+            log.end();
         }
     }
 }
@@ -153,4 +158,99 @@ impl From<mpsc::Receiver<Step>> for Steps {
 
 fn silence() -> Answer {
     Answer { body: Body::Silence, ..Answer::empty(StatusCode::OK) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::call::{Origin, Priming, Streams};
+    use crate::task::Identity;
+
+    fn ends(room: usize) -> (Outlet, Steps, Arc<Log>) {
+        let origin = Origin { upstream: 0, identity: Identity::default() };
+        let log = Log::new(Streams::default(), origin, Priming::Sent);
+        let (sender, receiver) = outlet(room, Some(log.clone()));
+        (sender, receiver, log)
+    }
+
+    fn says(text: &'static str) -> Event {
+        Event { data: Some(Bytes::from_static(text.as_bytes())), ..Event::default() }
+    }
+
+    fn answer() -> Answer {
+        Answer::message(StatusCode::OK, "{}")
+    }
+
+    #[tokio::test]
+    async fn the_answer_and_the_upgrade_agree_who_was_first() {
+        let (sender, mut receiver, log) = ends(4);
+        sender.done(answer()).await;
+        assert_eq!(receiver.upgrade(), None, "the answer is on its way: there is nothing to come back for");
+        assert!(matches!(receiver.recv().await, Some(Step::Done(_, None))));
+        assert!(!log.is_open());
+
+        let (sender, mut receiver, _) = ends(4);
+        assert!(receiver.upgrade().is_some());
+        sender.done(answer()).await;
+        assert!(matches!(receiver.recv().await, Some(Step::Done(_, Some(id))) if id.ends_with("-1")));
+    }
+
+    #[tokio::test]
+    async fn a_stream_begins_with_an_id_once() {
+        let (sender, mut receiver, _) = ends(8);
+        sender.open(HeaderMap::new()).await;
+        sender.event(says("a")).await;
+        assert!(matches!(receiver.recv().await, Some(Step::Open(_))));
+        let mut ids = Vec::new();
+        for _ in 0..2 {
+            let Some(Step::Event(event)) = receiver.recv().await else { panic!("an event") };
+            ids.push(event.id.unwrap().rsplit('-').next().unwrap().to_owned());
+        }
+        assert_eq!(ids, ["0", "1"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_left_misses_nothing() {
+        let (sender, receiver, log) = ends(8);
+        sender.open(HeaderMap::new()).await;
+        drop(receiver);
+        for _ in 0..20 {
+            sender.event(says("a")).await;
+        }
+        assert!(sender.is_resumable());
+        drop(sender);
+        let mut follower = log.follow(0).unwrap();
+        for _ in 0..20 {
+            assert!(follower.next().await.is_some());
+        }
+        assert_eq!(timeout(Duration::from_secs(1), follower.next()).await, Ok(None), "dropping the sender is an end");
+
+        let (sender, receiver, log) = ends(8);
+        drop(receiver);
+        sender.event(says("a")).await;
+        assert!(!log.is_open(), "who never heard an id cannot come back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_hangs_holds_up_nobody_who_came_back() {
+        let (sender, receiver, log) = ends(1);
+        let first = receiver.upgrade().unwrap();
+        assert!(first.id.unwrap().ends_with("-0"));
+        sender.event(says("a")).await;
+        let blocked = sender.event(says("b"));
+        let comes_back = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            log.follow(0).unwrap()
+        };
+        let ((), mut follower) = tokio::join!(blocked, comes_back);
+        sender.event(says("c")).await;
+        for text in ["a", "b", "c"] {
+            assert_eq!(follower.next().await.unwrap().data.unwrap(), text);
+        }
+    }
 }

@@ -16,8 +16,10 @@ use super::log::Log;
 const KEPT: Duration = Duration::from_secs(300);
 /// How much is kept of all streams together, in bytes.
 const MAX_BYTES: usize = 64 << 20;
+/// What a stream takes up besides its events.
+const COST: usize = 512;
 /// How many streams are known.
-const MAX_STREAMS: usize = 16_384;
+const MAX_STREAMS: usize = 65_536;
 
 /// Shared handle to all streams.
 #[derive(Clone, Debug, Default)]
@@ -100,20 +102,16 @@ impl Streams {
         while known.by_id.len() >= MAX_STREAMS {
             known.forget_oldest()?;
         }
+        if !known.make_room(COST) {
+            return None;
+        }
         known.by_id.insert(id, log.clone());
         Some(id)
     }
 
     /// Takes room for this many bytes; the longest finished streams go for it. Whether there was enough.
     pub(super) fn make_room(&self, bytes: usize) -> bool {
-        let mut known = self.lock();
-        while known.bytes + bytes > MAX_BYTES {
-            if known.forget_oldest().is_none() {
-                return false;
-            }
-        }
-        known.bytes += bytes;
-        true
+        self.lock().make_room(bytes)
     }
 
     /// Gives room back.
@@ -121,11 +119,11 @@ impl Streams {
         self.lock().bytes -= bytes;
     }
 
-    /// A stream has ended, and keeps this many bytes.
+    /// A stream has ended, and keeps this many bytes of events.
     pub(super) fn finished(&self, stream: u128, bytes: usize) {
         let mut known = self.lock();
         known.forget_old();
-        known.finished.push_back((Instant::now(), stream, bytes));
+        known.finished.push_back((Instant::now(), stream, bytes + COST));
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -138,6 +136,16 @@ impl Known {
         while self.finished.front().is_some_and(|(ended, ..)| ended.elapsed() >= KEPT) {
             self.forget_oldest();
         }
+    }
+
+    fn make_room(&mut self, bytes: usize) -> bool {
+        while self.bytes + bytes > MAX_BYTES {
+            if self.forget_oldest().is_none() {
+                return false;
+            }
+        }
+        self.bytes += bytes;
+        true
     }
 
     fn forget_oldest(&mut self) -> Option<()> {
@@ -192,7 +200,7 @@ mod tests {
         assert_eq!(streams.len(), 2);
         tokio::time::advance(KEPT).await;
         streams.forget_old();
-        assert_eq!((streams.len(), streams.bytes()), (1, 0), "one that goes on stays");
+        assert_eq!((streams.len(), streams.bytes()), (1, COST), "one that goes on stays");
     }
 
     #[tokio::test(start_paused = true)]

@@ -215,6 +215,8 @@ async fn follow(child: Child, tell: mpsc::Sender<Heard>, max_result: u64) {
                 None => break None,
                 Some(Step::Done(answer, _)) => break Some(*answer),
                 Some(Step::Open(headers)) => drop(tell.send(Heard::Open(headers)).await),
+                // The batch has a stream of its own.
+                Some(Step::Hold) => {}
                 Some(Step::Event(event)) => drop(tell.send(Heard::Event(event)).await),
             }
         },
@@ -385,6 +387,7 @@ mod tests {
         match step {
             None => "end".into(),
             Some(Step::Open(headers)) => format!("open {}", headers.len()),
+            Some(Step::Hold) => "hold".into(),
             Some(Step::Event(event)) => format!("event {:?} {:?}", event.id, event.data.unwrap()),
             Some(Step::Done(answer, _)) => match answer.body {
                 Body::Message(text) => format!("{} {}", answer.status.as_u16(), String::from_utf8_lossy(&text)),

@@ -168,11 +168,12 @@ impl Gateway {
         assignment.max_result = terms.max_result;
         assignment.repeatable = repeatable;
         assignment.own_token = own_token;
-        assignment.follows_tasks = has_tasks;
         assignment.alike = deferral
             .as_ref()
+            // A call that becomes a task of the upstream's own cannot be cancelled by halves.
             .filter(|_| terms.coalesce && !has_tasks)
             .and_then(|deferral| Alike::new(&caller.leg, caller.identity, &deferral.tool, params.arguments()));
+        assignment.follows_tasks = has_tasks;
         assignment.deferral = deferral;
         assignment
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::HeaderValue;
 use tokio::time::Instant;
 
 use crate::call::{Error, Outgoing, Priming};
@@ -56,7 +56,8 @@ impl Caller {
         let hello = session.as_ref().and_then(|session| session.hello());
         let extension = gateway.options.handshake_extension
             && (meta.declares_tasks || hello.is_some_and(|hello| hello.client.declares_tasks));
-        let version = hello.map_or_else(|| stated_version(&request.headers), |hello| hello.server.version);
+        let version =
+            hello.map_or_else(|| stated(request.headers.get(header::PROTOCOL_VERSION)), |hello| hello.server.version);
         let abilities = match (hello, meta.abilities, &session) {
             (_, Some(abilities), _) => abilities,
             (Some(hello), None, _) => hello.client.abilities,
@@ -187,11 +188,6 @@ impl Caller {
         }
     }
 
-    /// Whether it understands an event that only tells an id: by what it negotiated, else by what it says.
-    pub(super) fn priming(&self) -> Priming {
-        if self.speaks_core() { Priming::Sent } else { Priming::Omitted }
-    }
-
     pub(super) fn reply(&self, outgoing: impl Into<Outgoing>) -> Reply {
         Reply { outgoing: outgoing.into(), framing: Framing::Either, method: self.method, dialect: self.dialect.word() }
     }
@@ -214,8 +210,16 @@ impl Inner {
     }
 }
 
+/// Whether a client understands an event that only tells an id: by what it negotiated, else by what it says.
+pub(super) fn priming(leg: &Leg) -> Priming {
+    let version = match leg.session.as_ref().and_then(|session| session.hello()) {
+        Some(hello) => hello.server.version,
+        None => stated(leg.header(header::PROTOCOL_VERSION)),
+    };
+    if version >= Version::V2025_11_25 { Priming::Sent } else { Priming::Omitted }
+}
+
 /// The version that a request names by itself.
-fn stated_version(headers: &HeaderMap) -> Version {
-    let stated = headers.get(header::PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
-    stated.map_or(Version::V2025_03_26, Version::negotiated)
+fn stated(version: Option<&HeaderValue>) -> Version {
+    version.and_then(|version| version.to_str().ok()).map_or(Version::V2025_03_26, Version::negotiated)
 }

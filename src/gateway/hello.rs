@@ -125,6 +125,7 @@ impl Gateway {
                 match step {
                     Some(Step::Done(answer, _)) => return to.done(edit(*answer).await).await,
                     Some(Step::Open(headers)) => opened = Some(headers),
+                    Some(Step::Hold) => to.hold().await,
                     // A priming event: there is nothing to resume here.
                     Some(Step::Event(event)) if event.data.as_ref().is_none_or(Bytes::is_empty) => {}
                     Some(Step::Event(event)) => {

@@ -1,21 +1,21 @@
-//! `GET`: the stream of a session, decoded only to keep back the progress that taskgate asked for.
+//! `GET`: a client listens to its session, on the one stream that taskgate has of it.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::Method;
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 
-use crate::call::{Answer, Body, Event, Outgoing, Side, Step};
-use crate::jsonrpc::{Envelope, Kind};
-use crate::mcp::{Params, method};
-use crate::session::{Phase, Session};
+use crate::call::{Answer, Body, Event, Log, Origin, Outgoing, Priming, Side, Step};
+use crate::session::{ROOM, Session, Start};
 use crate::shutdown::Work;
-use crate::upstream::{EventStream, Leg, Opened, events, headers};
+use crate::upstream::{Leg, Opened, events, headers};
+use crate::worker::{Listening, Stranger, Worker};
 
+use super::caller::priming;
 use super::forward::unreachable;
-use super::{Framing, Gateway, Reply, Request, Route, not_allowed, plain, session_id};
+use super::{Framing, Gateway, Reply, Request, Route, access, forbidden, not_allowed, plain, session_id};
 
 impl Gateway {
     pub(super) fn listen(&self, route: &Arc<Route>, request: &Request) -> Reply {
@@ -31,15 +31,35 @@ impl Gateway {
             None => return get(not_allowed()),
         };
         let leg = Leg::new(upstream, session, &request.headers, request.query.as_deref());
-        let (steps, receiver) = mpsc::channel(16);
-        let (work, limit) = (self.inner.worker.work.clone(), self.inner.options.max_result);
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let start = match priming(&leg) {
+            Priming::Sent => Start::Primed,
+            Priming::Omitted => Start::Now,
+        };
+        self.serve(route, request, leg, start)
+    }
+
+    /// Serves one client that listens, from `start` on.
+    pub(super) fn serve(&self, route: &Arc<Route>, request: &Request, leg: Leg, start: Start) -> Reply {
+        let (steps, receiver) = mpsc::channel(ROOM);
+        let worker = self.inner.worker.clone();
+        let limit = usize::try_from(self.inner.options.max_result).unwrap_or(usize::MAX);
         let tally = self.tally_of("GET", request.received);
+        if let Some(session) = &leg.session {
+            session.hub().log(|| self.log_of(route, &leg));
+        }
         drop(self.inner.worker.work.spawn(async move {
-            ride(&leg, &steps, &work, limit).await;
+            match leg.session.clone() {
+                Some(session) => attend(&worker, &session, Listening { leg, steps, start, limit }).await,
+                None => ride(&leg, &steps, &worker.work, limit).await,
+            }
             tally.done(Side::None);
         }));
         Reply { outgoing: Outgoing::Later(receiver.into()), framing: Framing::Either, method: "GET", dialect: "none" }
+    }
+
+    fn log_of(&self, route: &Arc<Route>, leg: &Leg) -> Arc<Log> {
+        let origin = Origin { upstream: self.place(route), identity: self.identity(leg) };
+        Log::new(self.inner.streams.clone(), origin, Priming::Omitted)
     }
 }
 
@@ -47,67 +67,45 @@ pub(super) fn get(answer: Answer) -> Reply {
     Reply { method: "GET", ..plain(answer) }
 }
 
-/// Opens the upstream's stream and relays it until one of the two leaves.
-async fn ride(leg: &Leg, steps: &mpsc::Sender<Step>, work: &Work, limit: usize) {
-    let _kept = leg.session.as_ref().map(Session::keep);
-    let opened = tokio::select! {
-        opened = events(&leg.upstream.client, leg.request(Method::GET, Bytes::new()), limit) => opened,
-        () = steps.closed() => return,
-        () = work.severed() => return,
-    };
-    let answer = match opened {
-        Ok(response) => {
-            let (mut head, body) = response.into_parts();
-            if head.status.is_success() {
-                leg.accepted(&head.headers);
-            }
-            headers::to_client(&mut head.headers);
-            match body {
-                Opened::Events(stream) if head.status.is_success() => {
-                    return relay(leg, stream, steps, work, head.headers).await;
-                }
-                Opened::Events(_) => Answer { headers: head.headers, ..Answer::empty(head.status) },
-                Opened::Plain(body) => {
-                    Answer { status: head.status, headers: head.headers, body: Body::Pass(body.boxed_unsync()) }
-                }
-            }
-        }
-        Err(error) => unreachable(&error),
-    };
-    let _ = steps.send(Step::done(answer)).await;
-}
-
-async fn relay(leg: &Leg, mut stream: EventStream, steps: &mpsc::Sender<Step>, work: &Work, headers: HeaderMap) {
-    let _ = steps.send(Step::open(headers)).await;
-    loop {
-        let event = tokio::select! {
-            event = stream.next() => event,
-            () = steps.closed() => return,
-            () = work.severed() => return,
-        };
-        match event {
-            Ok(Some(event)) if is_for_client(leg, &event) => drop(steps.send(Step::event(event)).await),
-            Ok(Some(_)) => {}
-            Ok(None) => return,
-            Err(error) => return tracing::debug!(%error, "a session's stream ended"),
+/// Whoever brings a credential that is new to the session listens only if the upstream accepts it.
+async fn attend(worker: &Worker, session: &Arc<Session>, listening: Listening) {
+    while let Err(Stranger) = worker.listen(session, &listening).await {
+        if !access::may_use_session(&listening.leg).await {
+            return drop(listening.steps.send(Step::done(forbidden())).await);
         }
     }
 }
 
-/// Progress of a call that was deferred, or that only taskgate asked for, goes to the call instead.
-fn is_for_client(leg: &Leg, event: &Event) -> bool {
-    let (Some(session), Some(data)) = (&leg.session, &event.data) else { return true };
-    let Ok(message) = Envelope::read(data.clone()) else { return true };
-    match (message.kind(), message.method()) {
-        (Kind::Notification, method::PROGRESS) => {
-            let Some(token) = Params::peek(message.params()).progress_token() else { return true };
-            let ours = token.starts_with("\"taskgate-");
-            session.calls.progressed(token, data) != Some(Phase::Deferred) && !ours
+/// Without a session there is nothing to share a stream by: each client has its own, until one of the two leaves.
+async fn ride(leg: &Leg, steps: &mpsc::Sender<Step>, work: &Work, limit: usize) {
+    let told = async {
+        let request = leg.request(Method::GET, Bytes::new());
+        let (mut head, body) = match events(&leg.upstream.client, request, limit).await {
+            Ok(response) => response.into_parts(),
+            Err(error) => return drop(steps.send(Step::done(unreachable(&error))).await),
+        };
+        headers::to_client(&mut head.headers);
+        let mut stream = match body {
+            Opened::Events(stream) if head.status.is_success() => stream,
+            Opened::Events(_) => {
+                let answer = Answer { headers: head.headers, ..Answer::empty(head.status) };
+                return drop(steps.send(Step::done(answer)).await);
+            }
+            Opened::Plain(body) => {
+                let body = Body::Pass(body.boxed_unsync());
+                let answer = Answer { status: head.status, headers: head.headers, body };
+                return drop(steps.send(Step::done(answer)).await);
+            }
+        };
+        let _ = steps.send(Step::open(head.headers)).await;
+        while let Ok(Some(event)) = stream.next().await {
+            // Nobody could come back with the upstream's ids.
+            let _ = steps.send(Step::event(Event { id: None, retry: None, ..event })).await;
         }
-        (Kind::Notification, method::TOOLS_LIST_CHANGED) => {
-            session.set_catalog(None);
-            true
-        }
-        _ => true,
+    };
+    tokio::select! {
+        () = told => {}
+        () = steps.closed() => {}
+        () = work.severed() => {}
     }
 }

@@ -9,19 +9,21 @@ use http::HeaderMap;
 
 use crate::call::{EventId, Follower, Log, Origin, Outgoing, Side, outlet};
 use crate::mcp::header;
+use crate::session::Start;
 use crate::task::Identity;
 use crate::upstream::Leg;
 
-use super::caller::Caller;
+use super::caller::{Caller, priming};
 use super::listen::get;
 use super::{Framing, Gateway, Handling, Reply, Request, Route, access, not_allowed, session_id};
 
 impl Gateway {
     pub(super) fn get(&self, route: Arc<Route>, mut request: Request) -> Handling {
         let stated = request.headers.remove(header::LAST_EVENT_ID);
+        let is_live = session_id(&request.headers).is_some_and(|id| route.upstream.sessions.find(id).is_some());
         let id = stated.and_then(|id| id.to_str().ok()?.parse::<EventId>().ok());
         match id {
-            Some(id) if !Self::is_stateless(&request) => {
+            Some(id) if !Self::is_stateless(&request) || is_live => {
                 self.later(move |gateway| async move { gateway.resume(route, &request, id).await })
             }
             _ => self.listen(&route, &request).into(),
@@ -31,18 +33,25 @@ impl Gateway {
     /// Where the answer to a request is kept for a client that loses its stream; nowhere for one that reads none.
     pub(super) fn log(&self, caller: &Caller) -> Option<Arc<Log>> {
         let origin = Origin { upstream: self.place(&caller.route), identity: caller.identity };
-        caller.may_stream().then(|| Log::new(self.inner.streams.clone(), origin, caller.priming()))
+        caller.may_stream().then(|| Log::new(self.inner.streams.clone(), origin, priming(&caller.leg)))
     }
 
     /// What came after the event that the client saw last, and then what comes. A stream of somebody else's is as
     /// unknown as one that is over.
     async fn resume(&self, route: Arc<Route>, request: &Request, id: EventId) -> Reply {
         let tally = self.tally_of("GET", request.received);
-        let follower = match self.inner.streams.find(id.stream) {
-            Some(log) if self.may_follow(&route, request, log.origin()).await => log.follow(id.n),
+        let session = session_id(&request.headers).map(|id| route.upstream.sessions.find_or_adopt(id));
+        let leg = Leg::new(route.upstream.clone(), session, &request.headers, request.query.as_deref());
+        let log = match self.inner.streams.find(id.stream) {
+            Some(log) if self.may_follow(&route, &leg, log.origin()).await => Some(log),
             _ => None,
         };
-        let Some(follower) = follower else {
+        if let (Some(log), Some(session)) = (&log, &leg.session)
+            && session.hub().owns(log)
+        {
+            return self.serve(&route, request, leg, Start::After(id.n));
+        }
+        let Some(follower) = log.and_then(|log| log.follow(id.n)) else {
             tally.done(Side::Client);
             return get(not_allowed());
         };
@@ -66,24 +75,25 @@ impl Gateway {
     }
 
     /// A stream belongs to the session it was opened in; without one, to who opened it.
-    async fn may_follow(&self, route: &Arc<Route>, request: &Request, origin: Origin) -> bool {
-        let sessions = &route.upstream.sessions;
-        let session = session_id(&request.headers).map(|id| sessions.find_or_adopt(id));
-        let leg = Leg::new(route.upstream.clone(), session, &request.headers, request.query.as_deref());
-        let who = Identity {
-            credential: leg.credential().map(|value| self.inner.fingerprints.credential(value.as_bytes())),
-            session: leg.session.as_ref().map(|session| session.fingerprint),
-        };
+    async fn may_follow(&self, route: &Arc<Route>, leg: &Leg, origin: Origin) -> bool {
+        let who = self.identity(leg);
         if origin.upstream != self.place(route) || origin.identity.session != who.session {
             return false;
         }
         match &leg.session {
-            Some(session) => !session.is_ended() && access::may_use_session(&leg).await,
+            Some(session) => !session.is_ended() && access::may_use_session(leg).await,
             None => origin.identity == who,
         }
     }
 
-    fn place(&self, route: &Arc<Route>) -> usize {
+    pub(super) fn identity(&self, leg: &Leg) -> Identity {
+        Identity {
+            credential: leg.credential().map(|value| self.inner.fingerprints.credential(value.as_bytes())),
+            session: leg.session.as_ref().map(|session| session.fingerprint),
+        }
+    }
+
+    pub(super) fn place(&self, route: &Arc<Route>) -> usize {
         self.inner.routes.iter().position(|known| Arc::ptr_eq(known, route)).unwrap_or(usize::MAX)
     }
 }

@@ -179,7 +179,13 @@ impl Gateway {
         let after = match params.cursor() {
             Some(_) => match list_cursor(params).as_deref().and_then(|text| text.strip_prefix(OURS)) {
                 Some("") => None,
-                Some(text) => Some(core::read_cursor(text).ok_or_else(wrong)?),
+                Some(text) => {
+                    let (created, id) = core::read_cursor(text).ok_or_else(wrong)?;
+                    // A page begins after a task of the caller's own.
+                    let found = access::find(&self.inner.worker.tasks, caller, &id.to_string()).await;
+                    found.map_err(|error| unavailable(&error))?.ok_or_else(wrong)?;
+                    Some((created, id))
+                }
                 None => return Err(wrong()),
             },
             None => None,

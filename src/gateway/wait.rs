@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::call::{Answer, Error, Outgoing, Outlet, Side, outlet};
@@ -38,8 +38,8 @@ impl Gateway {
         let (gateway, id) = (self.clone(), id.clone());
         drop(self.inner.worker.work.spawn(async move {
             let steps = Arc::new(steps);
-            // Headers at once: the wait may be longer than a client, or a proxy, gives an answer to begin.
-            steps.open(HeaderMap::new()).await;
+            // The wait may be longer than a client, or a proxy, gives an answer to begin.
+            steps.hold().await;
             if let Some(task) = gateway.wait(&caller, task, None, (Marking::Related, &steps)).await {
                 let answer = gateway.result_of(&caller, &task, &id, Some(&steps)).await;
                 steps.done(answer).await;

@@ -63,10 +63,7 @@ async fn later(mut steps: Steps, terms: &Terms) -> Response<ReplyBody> {
             None => steps.recv().await,
             Some(at) => match tokio::time::timeout_at(at, steps.recv()).await {
                 Ok(step) => step,
-                Err(_) => {
-                    let first = sse::sign_of_life(steps.upgrade());
-                    return stream(opened, Events::new(steps, Some(first), terms.keepalive));
-                }
+                Err(_) => Some(Step::Hold),
             },
         };
         match step {
@@ -75,12 +72,16 @@ async fn later(mut steps: Steps, terms: &Terms) -> Response<ReplyBody> {
             Some(Step::Open(headers)) if terms.streams() => {
                 return stream(*headers, Events::new(steps, None, terms.keepalive));
             }
+            Some(Step::Hold) if terms.streams() => {
+                let first = sse::sign_of_life(steps.upgrade());
+                return stream(opened, Events::new(steps, Some(first), terms.keepalive));
+            }
             Some(Step::Event(event)) if terms.streams() => {
                 return stream(opened, Events::new(steps, sse::event(&event), terms.keepalive));
             }
             // A client that reads only JSON waits for the answer.
             Some(Step::Open(headers)) => opened = *headers,
-            Some(Step::Event(_)) => {}
+            Some(Step::Hold | Step::Event(_)) => {}
         }
     }
 }

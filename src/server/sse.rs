@@ -131,7 +131,7 @@ impl Events {
                 match steps.poll_recv(cx) {
                     Poll::Pending => break None,
                     // Too late: the head has left.
-                    Poll::Ready(Some(Step::Open(_))) => {}
+                    Poll::Ready(Some(Step::Open(_) | Step::Hold)) => {}
                     Poll::Ready(Some(Step::Event(relayed))) => {
                         if let Some(bytes) = event(&relayed) {
                             break Some(Some(bytes));

@@ -17,6 +17,7 @@ pub struct Calls {
     places: Mutex<Places>,
     changed: Notify,
     fresh: AtomicU64,
+    order: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +51,8 @@ pub struct InFlight {
     pub upstream_id: Id,
     /// Whether it is a tool call: those outlive a session.
     pub is_call: bool,
+    /// Its place in the order they came.
+    place: u64,
     state: Mutex<State>,
     wake: Notify,
 }
@@ -64,6 +67,8 @@ struct State {
     questions: Vec<(Id, String)>,
     /// Progress that arrived on another stream.
     progress: Vec<bytes::Bytes>,
+    /// Questions that did.
+    handed: Vec<bytes::Bytes>,
 }
 
 /// What a client's `notifications/cancelled` names.
@@ -87,10 +92,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl InFlight {
-    fn new(client_id: Id, upstream_id: Id, is_call: bool) -> Self {
-        let state =
-            State { phase: Phase::Held, cancelled: false, token: None, questions: Vec::new(), progress: Vec::new() };
-        Self { client_id, upstream_id, is_call, state: Mutex::new(state), wake: Notify::new() }
+    fn new(client_id: Id, upstream_id: Id, (is_call, place): (bool, u64)) -> Self {
+        let state = State {
+            phase: Phase::Held,
+            cancelled: false,
+            token: None,
+            questions: Vec::new(),
+            progress: Vec::new(),
+            handed: Vec::new(),
+        };
+        Self { client_id, upstream_id, is_call, place, state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// Resolves when somebody has done something to the request. Cancel safe.
@@ -132,9 +143,10 @@ impl InFlight {
         lock(&self.state).token.clone()
     }
 
-    /// A question of its went to the client.
+    /// A question of its went to the client, on whichever stream.
     pub fn ask(&self, question: &Id, method: &str) {
         lock(&self.state).questions.push((question.clone(), method.to_owned()));
+        self.wake.notify_one();
     }
 
     /// Whether a question is with the client.
@@ -159,6 +171,17 @@ impl InFlight {
         std::mem::take(&mut lock(&self.state).questions)
     }
 
+    /// A question of its that arrived on the session's own stream, where nobody listens.
+    pub fn put_question(&self, message: bytes::Bytes) {
+        lock(&self.state).handed.push(message);
+        self.wake.notify_one();
+    }
+
+    /// Such questions since the last call.
+    pub fn take_questions(&self) -> Vec<bytes::Bytes> {
+        std::mem::take(&mut lock(&self.state).handed)
+    }
+
     /// Progress of its that arrived elsewhere since the last call.
     pub fn take_progress(&self) -> Vec<bytes::Bytes> {
         std::mem::take(&mut lock(&self.state).progress)
@@ -176,7 +199,8 @@ impl Calls {
             upstream_id = Id::from_string(&format!("{}~{n}", client_id.key()));
         }
         let key = upstream_id.key().into_owned();
-        let call = Arc::new(InFlight::new(client_id.clone(), upstream_id, is_call));
+        let place = self.order.fetch_add(1, Ordering::Relaxed);
+        let call = Arc::new(InFlight::new(client_id.clone(), upstream_id, (is_call, place)));
         by_id.insert(key, call.clone());
         Ticket { call, calls: Some(self.clone()) }
     }
@@ -190,6 +214,24 @@ impl Calls {
             (Some(one), None) => Named::One(one.clone()),
             _ => Named::Unclear,
         }
+    }
+
+    /// The call that a question on the session's own stream belongs to, since it names none: the only one, else the
+    /// oldest that asks nothing yet.
+    #[must_use]
+    pub fn asker(&self) -> Option<Arc<InFlight>> {
+        let asks = |call: &InFlight| {
+            let state = lock(&call.state);
+            !state.questions.is_empty() || !state.handed.is_empty()
+        };
+        let by_id = &lock(&self.places).by_upstream_id;
+        by_id.values().filter(|call| call.is_call).min_by_key(|call| (asks(call), call.place)).cloned()
+    }
+
+    /// Whether a tool call runs in the background.
+    #[must_use]
+    pub fn is_deferred(&self) -> bool {
+        lock(&self.places).all().any(|call| call.is_call && call.phase() == Phase::Deferred)
     }
 
     /// Whether a tool call is under way.
@@ -254,7 +296,7 @@ impl Ticket {
     /// A request of no session: it keeps its id, and nobody can name it.
     #[must_use]
     pub fn unregistered(client_id: &Id, is_call: bool) -> Self {
-        Self { call: Arc::new(InFlight::new(client_id.clone(), client_id.clone(), is_call)), calls: None }
+        Self { call: Arc::new(InFlight::new(client_id.clone(), client_id.clone(), (is_call, 0))), calls: None }
     }
 
     /// Hands its id upstream, and the progress token that goes with it, over to another ticket: that of an exchange
@@ -263,7 +305,7 @@ impl Ticket {
     #[must_use]
     pub fn share(&self) -> Self {
         let InFlight { client_id, upstream_id, is_call, .. } = &*self.call;
-        let exchange = Arc::new(InFlight::new(client_id.clone(), upstream_id.clone(), *is_call));
+        let exchange = Arc::new(InFlight::new(client_id.clone(), upstream_id.clone(), (*is_call, self.call.place)));
         exchange.defer();
         lock(&exchange.state).token = self.call.token();
         if let Some(calls) = &self.calls {
@@ -321,6 +363,24 @@ mod tests {
         assert!(matches!(calls.named(&id("1")), Named::Unclear));
         one.call().defer();
         assert!(matches!(calls.named(&id("1")), Named::One(found) if Arc::ptr_eq(&found, two.call())));
+    }
+
+    #[test]
+    fn a_question_that_names_no_call_is_the_oldest_ones_that_asks_nothing() {
+        let calls = Arc::new(Calls::default());
+        let _other = calls.enter(&id("0"), false);
+        assert!(calls.asker().is_none());
+        let (one, two) = (calls.enter(&id("1"), true), calls.enter(&id("2"), true));
+        let is = |ticket: &Ticket| calls.asker().is_some_and(|call| Arc::ptr_eq(&call, ticket.call()));
+        assert!(is(&one));
+        one.call().put_question(Bytes::from_static(b"q"));
+        assert!(is(&two));
+        two.call().ask(&id("9"), "roots/list");
+        assert!(is(&one), "all ask: the oldest");
+        assert_eq!(one.call().take_questions(), [Bytes::from_static(b"q")]);
+        assert!(!calls.is_deferred());
+        two.call().defer();
+        assert!(calls.is_deferred());
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use crate::mcp::{ClientHello, ServerHello};
 use crate::task::Fingerprint;
 
 use super::cookies::Cookies;
-use super::{Calls, Catalog, Credentials};
+use super::{Calls, Catalog, Credentials, Hub};
 
 /// What the two sides said in `initialize`.
 #[derive(Clone, Debug)]
@@ -31,6 +31,7 @@ pub struct Session {
     pub minted: bool,
     /// Its requests in flight.
     pub calls: Arc<Calls>,
+    hub: Arc<Hub>,
     hello: OnceLock<Hello>,
     credentials: Mutex<Credentials>,
     cookies: Mutex<Cookies>,
@@ -52,6 +53,7 @@ impl Session {
             fingerprint,
             minted,
             calls: Arc::default(),
+            hub: Arc::default(),
             hello: OnceLock::new(),
             credentials: Mutex::default(),
             cookies: Mutex::default(),
@@ -61,6 +63,12 @@ impl Session {
             streams: AtomicUsize::new(0),
             last_seen_ms: AtomicU64::new(0),
         }
+    }
+
+    /// Its GET stream.
+    #[must_use]
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
     }
 
     /// What `initialize` said; `None` for a session that began elsewhere.
@@ -112,9 +120,10 @@ impl Session {
         *lock(&self.catalog) = catalog;
     }
 
-    /// Its client deleted it: from now on the id is dead.
+    /// Its client deleted it: from now on the id is dead, and nobody listens.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
+        self.hub.hang_up();
     }
 
     /// Whether its client deleted it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
 use crate::mcp::header::{LAST_EVENT_ID, SESSION_ID};
@@ -143,6 +143,18 @@ impl Leg {
     pub fn message(&self, body: Bytes) -> Outbound {
         let headers = Arc::new(self.latest());
         Outbound { method: Method::POST, uri: self.way.uri.clone(), headers, body }
+    }
+
+    /// Asks for the session's GET stream in the caller's name, later, from after this event of the upstream's on.
+    #[must_use]
+    pub fn listening(&self, cursor: Option<HeaderValue>) -> Outbound {
+        let mut headers = self.latest();
+        headers.remove(CONTENT_TYPE);
+        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        if let Some(cursor) = cursor {
+            headers.insert(LAST_EVENT_ID, cursor);
+        }
+        Outbound { method: Method::GET, uri: self.way.uri.clone(), headers: Arc::new(headers), body: Bytes::new() }
     }
 
     /// How an event stream of the caller's is taken up again.

@@ -10,13 +10,14 @@ use tokio::time::Instant;
 
 use crate::call::Event as Relayed;
 use crate::dialect::core;
-use crate::jsonrpc::{Envelope, Id, request};
-use crate::task::{Event, Question, QuestionKey, TaskId};
+use crate::jsonrpc::{Envelope, Id, notification, request};
+use crate::mcp::method;
+use crate::task::{Event, Made, Question, QuestionKey, TaskId};
 
 use super::cancel::deliver;
 use super::deferred::Deferred;
 use super::port::{Carrier, Marking};
-use super::questions::{refusal, unanswered};
+use super::questions::unanswered;
 
 /// A question that nobody has answered yet.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ enum Offered {
     Nowhere,
     /// On the stream of this name that waits for the task.
     Carrier(u64),
+    /// With this listener to the session's own stream.
+    Session(u64),
 }
 
 impl Deferred {
@@ -60,21 +63,25 @@ impl Deferred {
     /// Questions that came while the client was away are asked anew, under names of ours.
     pub(super) async fn take_over(&mut self) {
         let call = self.held.assignment.ticket.call().clone();
-        let open = call.withdraw_questions();
         for message in std::mem::take(&mut self.held.relayed) {
-            if message.id().is_some_and(|id| open.iter().any(|(known, _)| known == id)) {
+            if let Some(id) = message.id().filter(|id| call.asks(id)) {
+                call.withdraw(id);
                 self.asked(&message).await;
             }
         }
     }
 
     /// Answers were handed in, or streams came or went.
-    pub(super) fn mind_port(&mut self) {
-        for (key, response) in self.port.take_answers() {
+    pub(super) async fn mind_port(&mut self) {
+        let answers = self.port.take_answers();
+        if !answers.is_empty() {
+            self.refresh().await;
+        }
+        for (key, response) in answers {
             // The record has accepted it: nobody else can answer this question.
             let Some(asked) = self.take(&key) else { continue };
             if let Ok(response) = Envelope::read(response) {
-                self.tell(&asked, response.with_id(&asked.upstream_id));
+                self.answer(&asked.upstream_id, response.with_id(&asked.upstream_id));
             }
         }
         self.offer();
@@ -95,7 +102,7 @@ impl Deferred {
             if self.note_change(Event::Answered(key.clone())).await
                 && let Some(asked) = self.take(&key)
             {
-                self.tell(&asked, unanswered(&asked.upstream_id, &asked.question.method));
+                self.held.decline(&asked.upstream_id, unanswered(&asked.upstream_id, &asked.question.method));
             }
             if let Some(asked) = self.asked.iter_mut().find(|asked| asked.question.key == key) {
                 asked.until = now + Duration::from_secs(1);
@@ -107,7 +114,7 @@ impl Deferred {
     pub(super) fn decline_open(&mut self) {
         for asked in std::mem::take(&mut self.asked) {
             self.port.settled(&asked.question.key);
-            self.tell(&asked, refusal(&asked.upstream_id, &asked.question.method));
+            self.held.refuse(&asked.upstream_id, &asked.question.method);
         }
     }
 
@@ -121,38 +128,83 @@ impl Deferred {
         Some(asked)
     }
 
-    fn tell(&self, asked: &Asked, response: Bytes) {
+    fn answer(&self, id: &Id, response: Bytes) {
         let leg = &self.held.assignment.leg;
-        drop(deliver(&self.held.worker.work, leg, response));
         if let Some(session) = &leg.session {
-            // Who shares the exchange need not ask any more.
-            session.calls.answered(&asked.upstream_id);
+            // Whoever shares the call is not asked any more.
+            session.calls.answered(id);
         }
+        drop(deliver(&self.held.worker.work, leg, response));
     }
 
-    /// Puts every open question that is with nobody to whoever can answer it.
-    fn offer(&mut self) {
+    /// Puts every open question that is with nobody to whoever can answer it: who waits for the task first, then who
+    /// listens to the session.
+    pub(super) fn offer(&mut self) {
         let carriers = self.port.carriers();
-        let id = self.task.id;
+        let (id, hub) = (self.task.id, self.held.hub().cloned());
+        let is_core = self.task.made == Made::Core;
         for asked in &mut self.asked {
             let mut able: Vec<&(u64, Carrier)> =
                 carriers.iter().filter(|(_, carrier)| carrier.abilities.allow(&asked.question.method)).collect();
             // A stream whose client may come back is better than none.
             able.sort_by_key(|(_, carrier)| !carrier.outlet.is_read());
             let best_is_read = able.first().is_some_and(|(_, carrier)| carrier.outlet.is_read());
-            let is_there = |(name, carrier): &&(u64, Carrier)| {
-                asked.offered == Offered::Carrier(*name) && (carrier.outlet.is_read() || !best_is_read)
+            let is_there = match asked.offered {
+                Offered::Nowhere => false,
+                Offered::Carrier(name) => {
+                    able.iter().any(|(known, carrier)| *known == name && (carrier.outlet.is_read() || !best_is_read))
+                }
+                Offered::Session(listener) => hub.as_ref().is_some_and(|hub| hub.serves(listener)),
             };
-            if able.iter().copied().any(|known| is_there(&known)) {
+            if is_there {
                 continue;
             }
             let taken = able.into_iter().find(|(_, carrier)| {
                 let task = (carrier.marking == Marking::Related).then_some(id);
                 carrier.outlet.offer(relayed(&asked.question, task))
             });
-            asked.offered = taken.map_or(Offered::Nowhere, |(name, _)| Offered::Carrier(*name));
+            asked.offered = match taken {
+                Some((name, _)) => Offered::Carrier(*name),
+                None => {
+                    let event = relayed(&asked.question, is_core.then_some(id));
+                    let listener = hub.as_ref().and_then(|hub| hub.push_once(&event));
+                    listener.map_or(Offered::Nowhere, Offered::Session)
+                }
+            };
         }
     }
+
+    /// Progress under the client's own token goes to who waits for the task, else to who listens to the session; a
+    /// client that was given a job considers its call answered, and hears none.
+    pub(super) fn pass_progress(&self, message: &Envelope) {
+        if self.held.assignment.own_token.is_some() || self.task.made == Made::Job {
+            return;
+        }
+        let (Some(params), Some(hub)) = (message.params(), self.held.hub()) else { return };
+        let params = match self.task.made {
+            Made::Core => core::related(&Bytes::copy_from_slice(params.as_bytes()), self.task.id).join(),
+            Made::Ext | Made::Job => Bytes::copy_from_slice(params.as_bytes()),
+        };
+        let event = message_event(notification(method::PROGRESS, std::str::from_utf8(&params).unwrap_or("{}")));
+        let carriers = self.port.carriers();
+        let waits = |(_, carrier): &&(u64, Carrier)| carrier.marking == Marking::Related && carrier.outlet.is_read();
+        match carriers.iter().find(waits) {
+            Some((_, carrier)) => drop(carrier.outlet.offer(event)),
+            None => drop(hub.push(event)),
+        }
+    }
+
+    /// Tells who listens to the session how the task stands, if it is one of 2025-11-25.
+    pub(super) fn announce_status(&mut self) {
+        self.announced = Instant::now();
+        if let (Made::Core, Some(hub)) = (self.task.made, self.held.hub()) {
+            hub.push(message_event(core::status_changed(&self.task, self.held.worker.tasks.now())));
+        }
+    }
+}
+
+fn message_event(text: Bytes) -> Relayed {
+    Relayed { event: Some("message".into()), data: Some(text), ..Relayed::default() }
 }
 
 /// A question as a request to the client.
@@ -164,5 +216,5 @@ fn relayed(question: &Question, task: Option<TaskId>) -> Relayed {
         None => params,
     };
     let text = request(&id, &question.method, std::str::from_utf8(&params).unwrap_or("{}"));
-    Relayed { event: Some("message".into()), data: Some(text), ..Relayed::default() }
+    message_event(text)
 }

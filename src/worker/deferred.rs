@@ -1,15 +1,18 @@
 //! A call whose client has a handle: it goes on alone, and its end is written down once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use crate::call::Error;
 use crate::jsonrpc::{Envelope, ErrorObject, Kind as MessageKind, entries};
 use crate::mcp::method;
+use crate::session::Hub;
 use crate::store::ApplyError;
 use crate::task::{Event, Failure, Note, Task};
 use crate::telemetry::metrics::Counted;
@@ -25,6 +28,8 @@ use super::upcall::Came;
 
 /// How many characters of a tool's error are told where its result is not.
 const TOLD: usize = 500;
+/// How often a change of words alone is pushed.
+const STATUS_EVERY: Duration = Duration::from_secs(1);
 
 /// A call in flight that is a task.
 pub(super) struct Deferred {
@@ -33,6 +38,10 @@ pub(super) struct Deferred {
     pub(super) runtime: Timer,
     pub(super) port: Opened,
     pub(super) asked: Vec<Asked>,
+    /// How often a client began to listen on the session's own stream, as far as this was noticed.
+    pub(super) listeners: u64,
+    /// When its status was pushed last.
+    pub(super) announced: Instant,
     _permit: Permit,
     _counted: Counted,
 }
@@ -55,9 +64,12 @@ impl Deferred {
         let counted = held.worker.metrics.running();
         held.counted = None;
         let ended = held.worker.tasks.ended(task.id);
+        let _need = held.worker.attend(&held.assignment.leg, held.assignment.max_result);
         let port = held.worker.ports.open(task.id);
-        let (runtime, asked) = (held.runtime, Vec::new());
-        let mut deferred = Self { runtime, held, task, port, asked, _permit: permit, _counted: counted };
+        let (runtime, asked, listeners) = (held.runtime, Vec::new(), held.hub().map_or(0, |hub| hub.attachments()));
+        let announced = Instant::now();
+        let mut deferred =
+            Self { runtime, held, task, port, asked, listeners, announced, _permit: permit, _counted: counted };
         Box::pin(deferred.take_over()).await;
         let end = deferred.wait(&ended).await;
         Box::pin(deferred.conclude(end)).await;
@@ -70,7 +82,10 @@ impl Deferred {
         match end {
             End::Result(result) => self.complete(result).await,
             End::Failed(failure) => self.settle(Event::Failed(failure), None).await,
-            End::Cancelled => self.call_off("the task was cancelled").await,
+            End::Cancelled => {
+                self.refresh().await;
+                self.call_off("the task was cancelled").await;
+            }
             End::Stopped(error) => {
                 let too_long = matches!(error, Error::MaxRuntime(_));
                 self.settle(Event::Failed(error.into_failure()), None).await;
@@ -83,17 +98,14 @@ impl Deferred {
 
     /// Tells the upstream that nobody wants the outcome any more, and answers what it still asks.
     async fn call_off(&mut self, reason: &str) {
-        // Who shares the exchange answers in this one's place.
-        let is_alone = !self.held.upcall.is_shared();
         self.held.cancel(reason).await;
-        if is_alone {
-            self.decline_open();
-        }
+        self.decline_open();
     }
 
     async fn wait(&mut self, ended: &CancellationToken) -> End {
         let call = self.held.assignment.ticket.call().clone();
         let work = self.held.worker.work.clone();
+        let hub = self.held.hub().cloned();
         let mut busy = false;
         loop {
             let alarm = self.alarm();
@@ -113,7 +125,13 @@ impl Deferred {
                     Err(error) => Some(End::Failed(lost(error))),
                 },
                 () = call.touched() => { Box::pin(self.elsewhere()).await; None }
-                () = self.port.touched() => { self.mind_port(); None }
+                () = self.port.touched() => { Box::pin(self.mind_port()).await; None }
+                listeners = attached(hub.as_ref(), self.listeners) => {
+                    self.listeners = listeners;
+                    self.offer();
+                    None
+                }
+                () = self.held.patience.reached() => { self.held.decline_questions(); None }
                 () = alarm.reached() => self.ring().await,
                 () = work.severed() => {
                     Some(End::Stopped(Error::OutcomeUnknown("the proxy shut down while it ran".into())))
@@ -179,10 +197,20 @@ impl Deferred {
     }
 
     async fn notice(&mut self, message: &Envelope) {
-        if message.method() == method::PROGRESS
-            && let Some(note) = Note::read(message.params())
-        {
+        if message.method() != method::PROGRESS {
+            return;
+        }
+        self.pass_progress(message);
+        if let Some(note) = Note::read(message.params()) {
             let _ = self.note_change(Event::Progress(note)).await;
+        }
+    }
+
+    /// Somebody else has changed the record.
+    pub(super) async fn refresh(&mut self) {
+        if let Ok(Some(task)) = self.held.worker.tasks.get(self.task.id).await {
+            self.task = task;
+            self.announce_status();
         }
     }
 
@@ -190,7 +218,12 @@ impl Deferred {
     pub(super) async fn note_change(&mut self, event: Event) -> bool {
         match self.held.worker.tasks.apply(self.task.id, event, None).await {
             Ok(task) => {
+                // Words alone change often: nobody needs to see each of them.
+                let only_words = std::mem::discriminant(&task.status) == std::mem::discriminant(&self.task.status);
                 self.task = task;
+                if !only_words || self.announced.elapsed() >= STATUS_EVERY {
+                    self.announce_status();
+                }
                 true
             }
             Err(ApplyError::Rejected(_) | ApplyError::Missing) => false,
@@ -201,11 +234,16 @@ impl Deferred {
         }
     }
 
-    /// Progress came on the session's own stream.
+    /// Something came on the session's own stream.
     async fn elsewhere(&mut self) {
         for message in self.held.assignment.ticket.call().take_progress() {
             if let Ok(message) = Envelope::read(message) {
                 self.notice(&message).await;
+            }
+        }
+        for question in self.held.assignment.ticket.call().take_questions() {
+            if let Ok(message) = Envelope::read(question) {
+                self.asked(&message).await;
             }
         }
     }
@@ -228,19 +266,34 @@ impl Deferred {
     /// Writes the end down; keeps it in memory and tries again while the store does not work.
     async fn settle(&mut self, event: Event, result: Option<Bytes>) {
         let tasks = &self.held.worker.tasks;
-        let mut wait = std::time::Duration::from_millis(100);
+        let mut wait = Duration::from_millis(100);
         loop {
             match tasks.apply(self.task.id, event.clone(), result.clone()).await {
-                // Rejected: somebody was first, with a cancellation.
-                Ok(_) | Err(ApplyError::Rejected(_)) => return,
+                Ok(task) => {
+                    self.task = task;
+                    return self.announce_status();
+                }
+                // Somebody was first, with a cancellation.
+                Err(ApplyError::Rejected(task)) => {
+                    self.task = *task;
+                    return self.announce_status();
+                }
                 Err(ApplyError::Missing) => return error!(task = self.task.id.short(), "the task is gone"),
                 Err(ApplyError::Store(problem)) => {
                     warn!(task = self.task.id.short(), error = %problem, "its end cannot be stored yet");
                     tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(std::time::Duration::from_secs(5));
+                    wait = (wait * 2).min(Duration::from_secs(5));
                 }
             }
         }
+    }
+}
+
+/// Resolves when somebody begins to listen on the session's own stream.
+async fn attached(hub: Option<&Arc<Hub>>, seen: u64) -> u64 {
+    match hub {
+        Some(hub) => hub.attached(seen).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,5 +1,6 @@
 //! A call whose client waits: the race between the answer and the threshold, decided in one place.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use tracing::info;
 use crate::call::{Answer, Body, Error, Outlet, Side};
 use crate::jsonrpc::Envelope;
 use crate::policy::Plan;
+use crate::session::Hub;
 use crate::task::{Note, Task};
 use crate::telemetry::metrics::Counted;
 use crate::upstream::{Arrived, Kind, Limits, Outbound, headers};
@@ -158,7 +160,7 @@ impl Held {
                     Err(error) => self.broke(error),
                 },
                 () = call.touched() => {
-                    if call.is_cancelled() { Some(End::Withdrawn) } else { self.mind_questions(); None }
+                    if call.is_cancelled() { Some(End::Withdrawn) } else { Box::pin(self.mind_questions()).await; None }
                 }
                 () = alarm.reached() => self.ring().await,
                 () = self.steps.closed(), if !self.client_left => { self.lose_client(); None }
@@ -270,6 +272,11 @@ impl Held {
         } else {
             self.decline_questions();
         }
+    }
+
+    /// The session's own stream.
+    pub(super) fn hub(&self) -> Option<&Arc<Hub>> {
+        self.assignment.leg.session.as_ref().map(|session| session.hub())
     }
 
     /// Whether questions wait for a client that may come back; those of a shared exchange go to who is there.

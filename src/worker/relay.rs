@@ -1,5 +1,6 @@
 //! What a held call's upstream says before its answer: relayed, kept back, or answered here.
 
+use bytes::Bytes;
 use http::StatusCode;
 use tokio::time::Instant;
 
@@ -20,7 +21,10 @@ impl Held {
             Some(message) if message.kind() == MessageKind::Response => {
                 return if self.follow(&message) { None } else { Some(self.answered(&message)) };
             }
-            Some(message) if message.kind() == MessageKind::Request => return self.question(event, &message).await,
+            Some(message) if message.kind() == MessageKind::Request => {
+                self.question(event, &message).await;
+                return None;
+            }
             Some(message) if self.is_ours(&message) => return None,
             Some(message) if message.method() == method::TOOLS_LIST_CHANGED => {
                 if let Some(session) = &self.assignment.leg.session {
@@ -52,31 +56,43 @@ impl Held {
     }
 
     /// Before the handle questions are the client's to answer, and the clocks stand still meanwhile.
-    async fn question(&mut self, event: Event, message: &Envelope) -> Option<End> {
-        let id = message.id()?;
+    async fn question(&mut self, event: Event, message: &Envelope) {
+        let Some(id) = message.id() else { return };
         // Who comes back for the rest of the stream finds a question there; a ping is answered at once.
         let is_awaited = self.is_awaited() && message.method() != method::PING;
         if !self.assignment.listener.takes_events || (self.client_left && !is_awaited) {
             self.refuse(id, message.method());
-            return None;
+            return;
         }
         if message.method() != method::PING {
             self.assignment.ticket.call().ask(id, message.method());
             self.relayed.push(message.clone());
-            if !self.client_left {
-                self.threshold.pause();
-                self.runtime.pause();
-            }
-            self.patience = Timer::after(Instant::now(), Some(self.assignment.input_timeout));
+            self.patience = Timer::Never;
+            self.stand_still();
         }
         self.relay(event).await;
-        None
+    }
+
+    /// A question is with the client: nothing runs out meanwhile but its patience.
+    fn stand_still(&mut self) {
+        if !self.client_left {
+            self.threshold.pause();
+            self.runtime.pause();
+        }
+        if matches!(self.patience, Timer::Never) {
+            self.patience = Timer::after(Instant::now(), Some(self.assignment.input_timeout));
+        }
     }
 
     /// Nobody will answer: the upstream is told so.
     pub(super) fn refuse(&self, id: &Id, method: &str) {
+        self.decline(id, questions::refusal(id, method));
+    }
+
+    /// Answers a question in place of the client, unless others share it and may be asked.
+    pub(super) fn decline(&self, id: &Id, answer: Bytes) {
         if !self.upcall.passes_on(id) {
-            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, questions::refusal(id, method)));
+            drop(cancel::deliver(&self.worker.work, &self.assignment.leg, answer));
         }
     }
 
@@ -85,13 +101,21 @@ impl Held {
         self.steps.event(Event { id: None, retry: None, ..event }).await;
     }
 
-    pub(super) fn mind_questions(&mut self) {
+    /// Somebody has done something: the client answered, or the session's own stream brought something of the call's.
+    pub(super) async fn mind_questions(&mut self) {
         for message in self.assignment.ticket.call().take_progress() {
             if let Ok(message) = Envelope::read(message) {
                 self.note = Note::read(message.params()).or(self.note.take());
             }
         }
-        if !self.assignment.ticket.call().is_asking() {
+        for text in self.assignment.ticket.call().take_questions() {
+            if let Ok(message) = Envelope::read(text.clone()) {
+                self.question(Event { data: Some(text), ..Event::default() }, &message).await;
+            }
+        }
+        if self.assignment.ticket.call().is_asking() {
+            self.stand_still();
+        } else {
             self.go_on();
         }
     }
@@ -99,10 +123,7 @@ impl Held {
     /// Nobody answers: the upstream is told so, and the clocks go on.
     pub(super) fn decline_questions(&mut self) {
         for (id, method) in self.assignment.ticket.call().withdraw_questions() {
-            if !self.upcall.passes_on(&id) {
-                let answer = questions::unanswered(&id, &method);
-                drop(cancel::deliver(&self.worker.work, &self.assignment.leg, answer));
-            }
+            self.decline(&id, questions::unanswered(&id, &method));
         }
         self.go_on();
     }

@@ -22,6 +22,8 @@ pub(super) enum Upcall {
     Open(Box<Exchange>),
     /// It is shared with equal calls.
     Shared(Follower),
+    /// It was, and goes on without us.
+    Left,
     /// The answer was taken out.
     Over,
 }
@@ -78,7 +80,7 @@ impl Upcall {
             }
             Self::Open(exchange) => exchange.next().await.map(Came::Part),
             Self::Shared(follower) => follower.next().await,
-            Self::Over => std::future::pending().await,
+            Self::Left | Self::Over => std::future::pending().await,
         }
     }
 
@@ -86,7 +88,7 @@ impl Upcall {
     pub(super) fn take(&mut self) -> Option<Exchange> {
         match std::mem::replace(self, Self::Over) {
             Self::Open(exchange) => Some(*exchange),
-            Self::Opening(_) | Self::Shared(_) | Self::Over => None,
+            Self::Opening(_) | Self::Shared(_) | Self::Left | Self::Over => None,
         }
     }
 
@@ -97,16 +99,13 @@ impl Upcall {
 
     /// Stops following an exchange that is shared; `false` if it is not.
     pub(super) fn leave(&mut self, reason: &str) -> bool {
-        match std::mem::replace(self, Self::Over) {
-            Self::Shared(follower) => {
-                follower.leave(reason);
-                true
-            }
-            own => {
-                *self = own;
-                false
-            }
+        if !matches!(self, Self::Shared(_)) {
+            return false;
         }
+        if let Self::Shared(follower) = std::mem::replace(self, Self::Left) {
+            follower.leave(reason);
+        }
+        true
     }
 
     /// Leaves a question to others that share the exchange; `false` if it is not shared.
@@ -114,14 +113,14 @@ impl Upcall {
         if let Self::Shared(follower) = self {
             follower.pass_on(question);
         }
-        matches!(self, Self::Shared(_))
+        matches!(self, Self::Shared(_) | Self::Left)
     }
 
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Open(exchange) => exchange.status(),
             Self::Shared(follower) => follower.status(),
-            Self::Opening(_) | Self::Over => StatusCode::OK,
+            Self::Opening(_) | Self::Left | Self::Over => StatusCode::OK,
         }
     }
 
@@ -129,7 +128,7 @@ impl Upcall {
         match self {
             Self::Open(exchange) => exchange.kind(),
             Self::Shared(follower) => follower.kind(),
-            Self::Opening(_) | Self::Over => Kind::Other,
+            Self::Opening(_) | Self::Left | Self::Over => Kind::Other,
         }
     }
 
@@ -157,7 +156,7 @@ impl Upcall {
         match self {
             Self::Open(exchange) => Some(exchange.headers()),
             Self::Shared(follower) => follower.headers(),
-            Self::Opening(_) | Self::Over => None,
+            Self::Opening(_) | Self::Left | Self::Over => None,
         }
     }
 }

@@ -5,10 +5,14 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // tests may fail, and have no work to drain
 #![allow(unreachable_pub)] // `pub` says what the support offers to the stories
 
+mod across;
+mod answers;
 mod batch;
 mod binary;
 mod cancel;
 mod coalesce;
+mod core;
+mod core_reads;
 mod drain;
 mod ext;
 mod fidelity;
@@ -17,10 +21,15 @@ mod ids;
 mod intruders;
 mod jobs;
 mod limits;
+mod listening;
+mod matrix;
 mod memory;
 mod ownership;
 mod pitfalls;
+mod polls;
 mod progress;
+mod questions;
+mod races;
 mod resume;
 mod retries;
 mod rmcp;

@@ -208,3 +208,17 @@ async fn a_question_of_their_task_reaches_who_polls_the_job() {
     let end = stream.message().await.expect("the result");
     assert_eq!(end["result"]["content"][1]["text"], "accept", "{end}");
 }
+
+#[tokio::test]
+async fn b72_their_tasks_are_not_shared() {
+    let latch = Latch::new();
+    let upstream = with_tasks(&latch).start().await;
+    let gate = Gate::start(&upstream, "[tasks]\ncoalesce = true").await;
+    let client = gate.client().open().await;
+    client.tools().await.result();
+    let (one, two) = tokio::join!(client.call("solve", json!({})), client.call("solve", json!({})));
+    client.cancel_job(&one.job()).await.result();
+    assert_eq!(upstream.calls("solve").len(), 2);
+    latch.open();
+    assert_eq!(client.job_end(&two.job()).await.block(1), "solved");
+}

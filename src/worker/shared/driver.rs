@@ -132,6 +132,12 @@ impl Driver {
                 self.progress(message_event(data), &message);
             }
         }
+        for data in self.ticket.call().take_questions() {
+            let message = Envelope::read(data.clone()).ok();
+            if let Some((id, message)) = message.as_ref().and_then(|message| Some((message.id()?, message))) {
+                self.question(id, message.method(), message_event(data));
+            }
+        }
         self.offer();
     }
 

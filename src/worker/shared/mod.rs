@@ -116,6 +116,7 @@ mod tests {
 
     use super::*;
     use crate::jsonrpc::Id;
+    use crate::mcp::Abilities;
     use crate::session::{self, Fingerprints, Habit, Patience, Sessions};
     use crate::shutdown::Work;
     use crate::store::{self, Clock, Memory, Tasks};
@@ -157,7 +158,7 @@ mod tests {
             ticket: session.calls.enter(&Id::from_string("c"), true),
             received,
             max_runtime: None,
-            input_timeout: Duration::MAX,
+            input_timeout: Duration::from_secs(1),
             inline: 1,
             max_result: 1,
             head: None,
@@ -167,7 +168,7 @@ mod tests {
             own_token: None,
             listener: Listener {
                 takes_events: true,
-                abilities: crate::mcp::Abilities::ALL,
+                abilities: Abilities::ALL,
                 habit: Habit::Client(String::new(), Ipv4Addr::LOCALHOST.into()),
                 in_session: true,
             },

@@ -5,11 +5,11 @@
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{HELD, held, session_only, twice};
-use crate::support::client::Answer;
+use super::{HELD, ON, held, session_only, twice};
+use crate::support::client::{Answer, EXTENSION};
 use crate::support::upstream::Get;
 use crate::support::upstream::script::{self, Script};
-use crate::support::{Gate, Latch, Upstream, eventually, ms, soon};
+use crate::support::{Client, Gate, Latch, Upstream, eventually, ms, soon};
 
 const PROGRESS: &str = "notifications/progress";
 
@@ -117,17 +117,25 @@ async fn b72_progress_on_the_sessions_own_stream_is_everybodys() {
     }
 }
 
-/// Asks, and says what was answered.
+/// Asks when it may, and says what was answered.
 fn curious(begin: &Latch) -> Script {
-    let begin = begin.clone();
+    let end = Latch::new();
+    end.open();
+    curious_until(begin, &end)
+}
+
+/// The same, and says it when it may.
+fn curious_until(begin: &Latch, end: &Latch) -> Script {
+    let (begin, end) = (begin.clone(), end.clone());
     script::script(move |mut call| {
-        let begin = begin.clone();
+        let (begin, end) = (begin.clone(), end.clone());
         async move {
             call.open();
             begin.passed().await;
             let pong = call.ask(&json!("p"), "ping", &json!({})).await;
             assert_eq!(pong["result"], json!({}));
             let answer = call.ask(&json!(0), "elicitation/create", &json!({"message": "go on?"})).await;
+            end.passed().await;
             call.say(answer["result"]["action"].as_str().unwrap_or("no answer"));
         }
     })
@@ -210,4 +218,59 @@ async fn b72_a_question_that_nobody_can_take_is_declined_once() {
     let ((one, two), ()) = tokio::join!(twice(&client, "curious"), opening);
     assert_eq!((one.text(), two.text()), ("decline", "decline"));
     assert_eq!((upstream.calls("curious").len(), answers(&upstream).len()), (1, 1));
+}
+
+#[tokio::test]
+async fn b72_after_the_handle_a_question_is_with_one_task_at_a_time() {
+    for is_answered_first in [false, true] {
+        let (begin, end) = (Latch::new(), Latch::new());
+        let upstream = Upstream::builder().tool("curious", curious_until(&begin, &end)).start().await;
+        let gate = Gate::start(&upstream, ON).await;
+        let abilities = json!({"elicitation": {}, "extensions": {EXTENSION: {}}});
+        let client = gate.client().capabilities(abilities).open().await;
+        let one = client.call("curious", json!({})).await.task();
+        let two = client.call("curious", json!({})).await.task();
+        begin.open();
+        let asked = asked_by(&client, &one).await;
+        assert_eq!(client.task(&two).await.state(), "working");
+        if is_answered_first {
+            accept(&client, &one, &asked).await;
+            eventually("the upstream is told", || answers(&upstream).len() == 1).await;
+        }
+        client.cancel_task(&one).await.result();
+        if is_answered_first {
+            sleep(ms(100)).await;
+            assert_eq!(client.task(&two).await.state(), "working", "it has been answered");
+        } else {
+            let asked = asked_by(&client, &two).await;
+            accept(&client, &two, &asked).await;
+        }
+        end.open();
+        let end = client.task_end(&two).await;
+        assert_eq!(end.result()["result"]["content"][0]["text"], "accept", "{}", end.raw);
+        assert_eq!((answers(&upstream).len(), upstream.cancels().len(), upstream.calls("curious").len()), (1, 0, 1));
+    }
+}
+
+/// A task, once it waits for an answer.
+async fn asked_by(client: &Client, task: &str) -> Answer {
+    let asked = async {
+        loop {
+            let answer = client.task(task).await;
+            if answer.state() == "input_required" {
+                return answer;
+            }
+            sleep(ms(5)).await;
+        }
+    };
+    soon("a question", asked).await
+}
+
+/// Answers the only question of a task.
+async fn accept(client: &Client, task: &str, asked: &Answer) {
+    let questions = asked.result()["inputRequests"].as_object().unwrap();
+    let answers: serde_json::Map<_, _> =
+        questions.keys().map(|key| (key.clone(), json!({"action": "accept", "content": {}}))).collect();
+    assert_eq!(answers.len(), 1, "{}", asked.raw);
+    client.request("tasks/update", json!({"taskId": task, "inputResponses": answers})).await.result();
 }

@@ -3,6 +3,7 @@
 //! Stories read like the scenario they are named after because the machinery lives here.
 
 pub mod client;
+pub mod dialect;
 pub mod gate;
 pub mod process;
 pub mod schema;
@@ -17,6 +18,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use client::Client;
+pub use dialect::Dialect;
 pub use gate::Gate;
 pub use upstream::Upstream;
 

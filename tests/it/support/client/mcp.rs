@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use super::super::ms;
 use super::answer::Answer;
 use super::http::{Http, Reply};
+use super::sse::Events;
 
 /// The name of the tasks extension.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -230,6 +231,40 @@ impl Client {
     /// `tasks/cancel`.
     pub async fn cancel_task(&self, id: &str) -> Answer {
         self.request("tasks/cancel", json!({"taskId": id})).await
+    }
+
+    /// `tasks/result` as a stream that goes on.
+    pub async fn task_stream(&self, id: &str) -> Events {
+        let body = self.body(&self.next_id().to_string(), "tasks/result", json!({"taskId": id}));
+        self.post(body).await.events()
+    }
+
+    /// A read of a job as a stream that goes on.
+    pub async fn job_stream(&self, id: &str, wait_s: f64) -> Events {
+        let params = json!({"name": "get_job_result", "arguments": {"job_id": id, "wait_s": wait_s}});
+        self.post(self.body(&self.next_id().to_string(), "tools/call", params)).await.events()
+    }
+
+    /// `tasks/update`.
+    pub async fn update_task(&self, id: &str, responses: Value) -> Answer {
+        self.request("tasks/update", json!({"taskId": id, "inputResponses": responses})).await
+    }
+
+    /// One page of `tasks/list`.
+    pub async fn list_tasks(&self, cursor: Option<&str>) -> Answer {
+        self.request("tasks/list", cursor.map_or(json!({}), |cursor| json!({"cursor": cursor}))).await
+    }
+
+    /// Answers a question that the server put to this client with a result.
+    pub async fn answer(&self, question: &Value, result: Value) {
+        let message = json!({"jsonrpc": "2.0", "id": question["id"], "result": result});
+        assert_eq!(self.ask(message.to_string()).await.status, 202, "{question}");
+    }
+
+    /// Answers a question with an error.
+    pub async fn refuse(&self, question: &Value, error: Value) {
+        let message = json!({"jsonrpc": "2.0", "id": question["id"], "error": error});
+        assert_eq!(self.ask(message.to_string()).await.status, 202, "{question}");
     }
 
     /// One read of a job that waits that many seconds at most.

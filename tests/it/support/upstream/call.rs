@@ -79,9 +79,14 @@ impl Call {
 
     /// Asks the client something on the call's stream and waits for the answer: the whole JSON-RPC message.
     pub async fn ask(&mut self, id: &Value, method: &str, params: &Value) -> Value {
+        self.pose(id, method, params).await.unwrap_or_default()
+    }
+
+    /// Asks the client something and goes on; the answer comes later.
+    pub fn pose(&mut self, id: &Value, method: &str, params: &Value) -> oneshot::Receiver<Value> {
         let answer = self.question(id);
         self.event(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string());
-        answer.await.unwrap_or_default()
+        answer
     }
 
     /// Listens for an answer to the question `id` in this session.

@@ -136,11 +136,21 @@ impl Upstream {
         state.listeners.len()
     }
 
+    /// Ends every open GET stream.
+    pub fn hang_up(&self) {
+        self.shared.state.lock().unwrap().listeners.clear();
+    }
+
+    /// Sends text on every open GET stream.
+    pub fn push_text(&self, text: &str) {
+        for (_, stream) in &self.shared.state.lock().unwrap().listeners {
+            drop(stream.send(Bytes::from(text.to_owned())));
+        }
+    }
+
     /// Sends a message on every open GET stream.
     pub fn push(&self, message: &Value) {
-        for (_, stream) in &self.shared.state.lock().unwrap().listeners {
-            drop(stream.send(Bytes::from(format!("data: {message}\n\n"))));
-        }
+        self.push_text(&format!("data: {message}\n\n"));
     }
 }
 

@@ -128,6 +128,12 @@ impl Log {
         self.of("notifications/cancelled")
     }
 
+    /// Answers to a question with this id.
+    pub fn answers_to(&self, question: &Value) -> Vec<Recorded> {
+        let is_answer = |message: &Recorded| message.http == "POST" && message.method().is_empty();
+        self.all().into_iter().filter(|message| is_answer(message) && message.json["id"] == *question).collect()
+    }
+
     /// Requests whose sender left before their answer was complete.
     pub fn disconnects(&self) -> Vec<Recorded> {
         let all = self.all();

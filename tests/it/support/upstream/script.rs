@@ -45,6 +45,19 @@ pub fn held(latch: &Latch, text: &'static str) -> Script {
     })
 }
 
+/// Accepts the call at once, and says `text` when the test opens the latch.
+pub fn accepted(latch: &Latch, text: &'static str) -> Script {
+    let latch = latch.clone();
+    script(move |mut call| {
+        let latch = latch.clone();
+        async move {
+            call.open();
+            latch.passed().await;
+            call.say(text);
+        }
+    })
+}
+
 /// Says what its argument `text` says, when the test opens the latch.
 pub fn echo_held(latch: &Latch) -> Script {
     let latch = latch.clone();

@@ -1,0 +1,341 @@
+//! The one GET stream of an upstream session: read while somebody needs it, and taken up again when it ends.
+//!
+//! Clients' own GETs ride on it, and so does what an upstream says while a call runs in the background.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http_body_util::BodyExt;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tracing::debug;
+
+use crate::call::{Answer, Body, Event, Step};
+use crate::jsonrpc::{Envelope, Kind as MessageKind};
+use crate::mcp::{Params, method};
+use crate::session::{Asking, Hub, Need, Phase, Session, Start, Turn};
+use crate::upstream::{Error, EventStream, Leg, Opened, events, headers};
+
+use super::answer::{from_upstream, refused};
+use super::{Worker, cancel, questions};
+
+/// How many attempts in a row may bring no event, and how long to wait before each, until the stream says otherwise.
+const ATTEMPTS: u32 = 5;
+const WAIT: Duration = Duration::from_secs(1);
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(30);
+/// How often, and how soon, a client's request is made again while the stream before it is still being closed.
+const CONFLICTS: usize = 3;
+const CONFLICT_WAIT: Duration = Duration::from_millis(100);
+
+/// A client that listens to its session's stream.
+#[derive(Debug)]
+pub struct Listening {
+    /// Its way to the upstream.
+    pub leg: Leg,
+    /// Where it hears; with room for [`crate::session::ROOM`] steps.
+    pub steps: mpsc::Sender<Step>,
+    /// From where on.
+    pub start: Start,
+    /// Largest event, in bytes.
+    pub limit: usize,
+}
+
+/// The stream is open already, and the upstream was not seen to accept this client's credential on the session: ask it
+/// first.
+#[derive(Debug)]
+pub struct Stranger;
+
+impl Worker {
+    /// Serves a client that listens to `session`, until it leaves or the stream ends.
+    ///
+    /// # Errors
+    /// [`Stranger`], before anything was answered.
+    pub async fn listen(&self, session: &Arc<Session>, listening: &Listening) -> Result<(), Stranger> {
+        let _kept = session.keep();
+        let served = async {
+            let Some(listener) = self.join(session, listening).await? else { return Ok(()) };
+            loop {
+                let changed = session.hub().changed();
+                if !session.hub().serves(listener) {
+                    return Ok(());
+                }
+                tokio::select! {
+                    () = changed => {}
+                    () = listening.steps.closed() => {
+                        session.hub().detach(listener);
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            served = served => served,
+            () = self.work.severed() => Ok(()),
+        }
+    }
+
+    /// Makes the client a listener; it asks the upstream itself if nobody has, so that it sees what is refused.
+    async fn join(&self, session: &Session, listening: &Listening) -> Result<Option<u64>, Stranger> {
+        let Listening { leg, steps, start, .. } = listening;
+        let hub = session.hub();
+        if !session.knows(leg.credential()) {
+            let asking = hub.claim().ok_or(Stranger)?;
+            return Ok(self.open(asking, listening).await);
+        }
+        loop {
+            let changed = hub.changed();
+            match hub.listen(steps, *start) {
+                Turn::Listens(listener) => return Ok(Some(listener)),
+                Turn::Ask(asking) => return Ok(self.open(asking, listening).await),
+                Turn::Wait => tokio::select! {
+                    () = changed => {}
+                    () = steps.closed() => return Ok(None),
+                },
+            }
+        }
+    }
+
+    /// Opens the stream for a client, which then listens; what the upstream says instead is its answer.
+    async fn open(&self, asking: Asking, listening: &Listening) -> Option<u64> {
+        let Listening { leg, steps, start, limit } = listening;
+        let opened = tokio::select! {
+            opened = ask(leg, *limit) => opened,
+            () = steps.closed() => return None,
+        };
+        match opened {
+            Ok((headers, stream)) => {
+                let listener = asking.opened_for(steps, (headers, *start));
+                drop(self.work.spawn(Reader::new(self, leg, *limit).run(Source::Stream(Box::new(stream)))));
+                Some(listener)
+            }
+            Err(answer) => {
+                let _ = steps.send(Step::done(answer)).await;
+                None
+            }
+        }
+    }
+
+    /// Keeps the session's stream open while a call of its runs in the background.
+    pub(super) fn attend(&self, leg: &Leg, limit: u64) -> Option<Need> {
+        let session = leg.session.as_ref()?;
+        let (need, asking) = session.hub().need();
+        if let Some(asking) = asking {
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            drop(self.work.spawn(Reader::new(self, leg, limit).run(Source::Asking(asking))));
+        }
+        Some(need)
+    }
+}
+
+/// Asks for the stream with the client's own request; what is said instead is the answer.
+async fn ask(leg: &Leg, limit: usize) -> Result<(HeaderMap, EventStream), Answer> {
+    let mut conflicts = 0;
+    loop {
+        let opened = events(&leg.upstream.client, leg.request(Method::GET, Bytes::new()), limit).await;
+        let (mut head, body) = match opened {
+            Ok(response) => response.into_parts(),
+            Err(error) => return Err(refused(StatusCode::BAD_GATEWAY, &from_upstream(error))),
+        };
+        if head.status == StatusCode::CONFLICT && conflicts < CONFLICTS {
+            conflicts += 1;
+            sleep(CONFLICT_WAIT).await;
+            continue;
+        }
+        if head.status.is_success() {
+            leg.accepted(&head.headers);
+        }
+        headers::to_client(&mut head.headers);
+        return match body {
+            Opened::Events(stream) if head.status.is_success() => Ok((head.headers, stream)),
+            Opened::Events(_) => Err(Answer { headers: head.headers, ..Answer::empty(head.status) }),
+            Opened::Plain(body) => {
+                Err(Answer { status: head.status, headers: head.headers, body: Body::Pass(body.boxed_unsync()) })
+            }
+        };
+    }
+}
+
+/// What a reader begins with.
+enum Source {
+    /// The right to ask for the stream.
+    Asking(Asking),
+    /// The stream.
+    Stream(Box<EventStream>),
+}
+
+/// Why a connection is over.
+enum Over {
+    /// It ended; it may be taken up again.
+    Ended,
+    /// For good.
+    Closed,
+}
+
+/// Reads the stream of one session.
+struct Reader {
+    worker: Worker,
+    leg: Leg,
+    limit: usize,
+    cursor: Option<HeaderValue>,
+    wait: Duration,
+    fruitless: u32,
+}
+
+impl Reader {
+    fn new(worker: &Worker, leg: &Leg, limit: usize) -> Self {
+        Self { worker: worker.clone(), leg: leg.clone(), limit, cursor: None, wait: WAIT, fruitless: 0 }
+    }
+
+    async fn run(mut self, source: Source) {
+        let Some(session) = self.leg.session.clone() else { return };
+        let work = self.worker.work.clone();
+        tokio::select! {
+            () = self.follow(&session, source) => {}
+            () = work.severed() => session.hub().close(),
+        }
+    }
+
+    /// Follows the stream over as many connections as it takes, until nobody needs it or it is over.
+    async fn follow(&mut self, session: &Arc<Session>, source: Source) {
+        let hub = session.hub();
+        let (mut asking, mut stream) = match source {
+            Source::Asking(asking) => (Some(asking), None),
+            Source::Stream(stream) => (None, Some(stream)),
+        };
+        loop {
+            let over = tokio::select! {
+                biased;
+                () = hub.unneeded() => {
+                    // Not yet open: the right to ask is given back by itself.
+                    if asking.is_some() || hub.close_if_unneeded() {
+                        return;
+                    }
+                    Over::Ended
+                }
+                over = self.connection(session, stream.take(), &mut asking) => over,
+            };
+            self.fruitless += 1;
+            if matches!(over, Over::Closed) || self.fruitless > ATTEMPTS {
+                if asking.is_none() {
+                    hub.close();
+                }
+                return;
+            }
+            tokio::select! {
+                () = sleep(self.wait) => {}
+                () = hub.unneeded() => {}
+            }
+        }
+    }
+
+    /// One connection, from its opening, unless it is open, to its end.
+    async fn connection(
+        &mut self,
+        session: &Arc<Session>,
+        stream: Option<Box<EventStream>>,
+        asking: &mut Option<Asking>,
+    ) -> Over {
+        let mut stream = match stream {
+            Some(stream) => *stream,
+            None => match self.open(session.hub()).await {
+                Ok(stream) => stream,
+                Err(over) => return over,
+            },
+        };
+        if let Some(asking) = asking.take() {
+            asking.opened();
+        }
+        loop {
+            match stream.next().await {
+                Ok(Some(event)) => {
+                    self.note(&event);
+                    self.heard(session, &event);
+                }
+                Ok(None) => return Over::Ended,
+                Err(error) => {
+                    debug!(%error, "a session's stream broke off");
+                    return if matches!(error, Error::Broken(_)) { Over::Ended } else { Over::Closed };
+                }
+            }
+        }
+    }
+
+    async fn open(&self, hub: &Hub) -> Result<EventStream, Over> {
+        let request = self.leg.listening(self.cursor.clone());
+        let response = match events(&self.leg.upstream.client, request, self.limit).await {
+            Ok(response) => response,
+            Err(error) => {
+                debug!(%error, "a session's stream cannot be opened");
+                return Err(Over::Ended);
+            }
+        };
+        let status = response.status();
+        match response.into_body() {
+            Opened::Events(stream) if status.is_success() => Ok(stream),
+            _ if status == StatusCode::METHOD_NOT_ALLOWED || status == StatusCode::NOT_IMPLEMENTED => {
+                hub.refused();
+                Err(Over::Closed)
+            }
+            _ if status == StatusCode::CONFLICT || status.is_server_error() => Err(Over::Ended),
+            _ => Err(Over::Closed),
+        }
+    }
+
+    fn note(&mut self, event: &Event) {
+        self.fruitless = 0;
+        if let Some(id) = &event.id {
+            self.cursor = if id.is_empty() { None } else { HeaderValue::from_bytes(id.as_bytes()).ok() };
+        }
+        if let Some(retry) = event.retry {
+            self.wait = Duration::from_millis(retry).clamp(SHORTEST, LONGEST);
+        }
+    }
+
+    /// What the upstream says goes to the call it belongs to, else to whoever listens.
+    fn heard(&self, session: &Arc<Session>, event: &Event) {
+        let Some(data) = event.data.as_ref().filter(|data| !data.is_empty()) else { return };
+        // The upstream's ids mean nothing to a client.
+        let relayed = Event { id: None, retry: None, ..event.clone() };
+        let Ok(message) = Envelope::read(data.clone()) else { return session.hub().relay(relayed) };
+        match (message.kind(), message.method()) {
+            (MessageKind::Notification, method::PROGRESS) => {
+                let params = Params::peek(message.params());
+                let token = params.progress_token().unwrap_or_default();
+                let is_ours = token.starts_with("\"taskgate-");
+                if session.calls.progressed(token, data) != Some(Phase::Deferred) && !is_ours {
+                    session.hub().relay(relayed);
+                }
+            }
+            (MessageKind::Notification, method::TOOLS_LIST_CHANGED) => {
+                session.set_catalog(None);
+                session.hub().relay(relayed);
+            }
+            (MessageKind::Request, _) => self.asked(session, relayed, &message),
+            _ => session.hub().relay(relayed),
+        }
+    }
+
+    /// A question belongs to a call, if one is in flight; its client hears it where it listens.
+    fn asked(&self, session: &Arc<Session>, event: Event, message: &Envelope) {
+        let Some(id) = message.id() else { return };
+        let hub = session.hub();
+        let is_ping = message.method() == method::PING;
+        match session.calls.asker().filter(|_| !is_ping) {
+            Some(call) if call.phase() == Phase::Held && hub.is_listening() => {
+                call.ask(id, message.method());
+                hub.relay(event);
+            }
+            Some(call) => call.put_question(message.text().clone()),
+            // In the background nobody but taskgate answers a ping.
+            None if is_ping && !session.calls.is_deferred() && hub.push_once(&event).is_some() => {}
+            None if !is_ping && hub.push(event) => {}
+            None => {
+                let refusal = questions::refusal(id, message.method());
+                drop(cancel::deliver(&self.worker.work, &self.leg, refusal));
+            }
+        }
+    }
+}
