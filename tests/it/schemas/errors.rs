@@ -24,6 +24,8 @@ async fn faulty() -> Upstream {
 }
 
 const RULES: &str = r#"
+[tasks]
+threshold = "30s"
 [[upstream.rule]]
 tool = "endless"
 mode = "sync"
@@ -67,7 +69,7 @@ async fn of_tasks() {
     }
     let latch = Latch::new();
     let upstream = Upstream::builder().tool("ending", ending(&latch)).start().await;
-    let gate = Gate::start(&upstream, "[tasks]\nttl = \"50ms\"").await;
+    let gate = Gate::start(&upstream, "").await;
     latch.open();
     for revision in REVISIONS {
         let client = gate.client().version(revision).extension().open().await;
@@ -87,12 +89,12 @@ async fn of_an_expired_task() {
     }
     let latch = Latch::new();
     let upstream = Upstream::builder().tool("ending", ending(&latch)).start().await;
-    let gate = Gate::start(&upstream, "[tasks]\nttl = \"400ms\"").await;
+    let gate = Gate::start(&upstream, "[tasks]\nttl = \"500ms\"").await;
     let client = gate.client().extension().open().await;
     let task = client.call("ending", json!({})).await.task();
     latch.open();
     client.task_end(&task).await;
-    sleep(ms(600)).await;
+    sleep(ms(650)).await;
     let expired = client.task(&task).await;
     assert_eq!(expired.error()["message"], "Task has expired");
     assert_reason("2025-11-25", &expired, -32602, None);

@@ -78,7 +78,7 @@ async fn reasons_of_taskgates_own() {
         call.say(&"A".repeat(5_000));
     });
     let upstream = Upstream::builder().tool("big", big).tool("endless", script::until_cancelled()).start().await;
-    let limits = "[tasks]\nmax_result = \"2KiB\"\nmax_runtime = \"300ms\"";
+    let limits = "[tasks]\nmax_result = \"2KiB\"\nmax_runtime = \"600ms\"";
     let gate = Gate::start(&upstream, limits).await;
     let client = gate.client().extension().open().await;
     for (tool, reason) in [("big", "too_large"), ("endless", "max_runtime")] {

@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::{clients, ending};
-use crate::support::schema::{self, assert_result};
+use crate::support::schema::{self, assert_result, assert_valid};
 use crate::support::upstream::script;
 use crate::support::{Gate, Latch, Upstream, ms};
 
@@ -92,4 +92,22 @@ async fn what_is_no_job_and_what_is_no_argument() {
     let expired = client.job(&job, 0.0).await;
     assert_eq!(expired.result()["isError"], true, "{}", expired.raw);
     assert_result("2025-11-25", "CallToolResult", &expired);
+}
+
+#[tokio::test]
+async fn a_batch() {
+    if !schema::available() {
+        return;
+    }
+    let latch = Latch::new();
+    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let gate = Gate::start(&upstream, "").await;
+    let client = gate.client().version("2025-03-26").open().await;
+    let calls = ["1", "2"].map(|id| client.body(id, "tools/call", json!({"name": "slow", "arguments": {}})));
+    let nothing = client.body("3", "no/such/method", json!({}));
+    let batch = client.ask(format!("[{},{},{nothing}]", calls[0], calls[1])).await;
+    assert_valid("2025-03-26", "JSONRPCBatchResponse", &batch.json);
+    for answer in batch.json.as_array().expect("validated above").iter().filter(|answer| answer["id"] != 3) {
+        assert_valid("2025-03-26", "CallToolResult", &answer["result"]);
+    }
 }

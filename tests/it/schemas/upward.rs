@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::support::schema::{self, REVISIONS, assert_error_message, assert_valid};
-use crate::support::upstream::script;
-use crate::support::{Gate, Upstream, eventually, ms};
+use crate::support::upstream::{Call, script};
+use crate::support::{Gate, Upstream, eventually, ms, soon};
 
 #[tokio::test]
 async fn cancellations() {
@@ -28,7 +28,7 @@ async fn cancellations() {
 }
 
 /// Asks everything that can be asked, well after the handle.
-async fn ask_everything(mut call: crate::support::upstream::Call) {
+async fn ask_everything(mut call: Call) {
     sleep(ms(150)).await;
     let text = json!({"role": "user", "content": {"type": "text", "text": "x"}});
     for (id, method, params) in [
@@ -42,31 +42,39 @@ async fn ask_everything(mut call: crate::support::upstream::Call) {
     call.say("asked");
 }
 
+/// Judges what the upstream was answered.
+#[track_caller]
+fn assert_answers(revision: &str, upstream: &Upstream) {
+    let posts = upstream.http("POST");
+    let answers: Vec<&Value> = posts.iter().filter(|post| post.method().is_empty()).map(|post| &post.json).collect();
+    assert_eq!(answers.len(), 4, "{answers:?}");
+    for answer in answers {
+        if answer.get("error").is_some() {
+            assert_error_message(revision, answer);
+            continue;
+        }
+        let response = if revision < "2025-11-25" { "JSONRPCResponse" } else { "JSONRPCResultResponse" };
+        assert_valid(revision, response, answer);
+        if answer["id"] == "e" && revision > "2025-03-26" {
+            assert_valid(revision, "ElicitResult", &answer["result"]);
+        }
+    }
+}
+
 #[tokio::test]
-async fn answers_for_a_client_that_cannot_be_asked() {
+async fn answers_for_a_client_that_cannot_be_asked_and_for_one_that_does_not_answer() {
     if !schema::available() {
         return;
     }
     for revision in REVISIONS {
-        let upstream = Upstream::builder().tool("curious", script::script(ask_everything)).start().await;
-        let gate = Gate::start(&upstream, "").await;
-        let client = gate.client().version(revision).open().await;
-        let job = client.call("curious", json!({})).await.job();
-        assert_eq!(client.job_end(&job).await.block(1), "asked");
-        let posts = upstream.http("POST");
-        let answers: Vec<&Value> =
-            posts.iter().filter(|post| post.method().is_empty()).map(|post| &post.json).collect();
-        assert_eq!(answers.len(), 4, "{answers:?}");
-        for answer in answers {
-            if answer.get("error").is_some() {
-                assert_error_message(revision, answer);
-                continue;
-            }
-            let response = if revision < "2025-11-25" { "JSONRPCResponse" } else { "JSONRPCResultResponse" };
-            assert_valid(revision, response, answer);
-            if answer["id"] == "e" && revision > "2025-03-26" {
-                assert_valid(revision, "ElicitResult", &answer["result"]);
-            }
+        for abilities in [json!({}), json!({"elicitation": {}, "sampling": {}, "roots": {}})] {
+            let upstream = Upstream::builder().tool("curious", script::script(ask_everything)).start().await;
+            let gate = Gate::start(&upstream, "[tasks]\ninput_timeout = \"50ms\"").await;
+            let client = gate.client().version(revision).capabilities(abilities).open().await;
+            let job = client.call("curious", json!({})).await.job();
+            let end = soon("the end", client.job_end(&job)).await;
+            assert_eq!(end.block(1), "asked");
+            assert_answers(revision, &upstream);
         }
     }
 }

@@ -40,6 +40,7 @@ const WRONG: &[(&str, &[&str])] = &[
         ],
     ),
     ("InitializeResult", &[r#"{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x"}}"#]),
+    ("JSONRPCBatchResponse", &["[{}]", r#"[{"jsonrpc":"2.0","id":null,"result":{}}]"#, "{}"]),
     (
         "JSONRPCError",
         &[r#"{"jsonrpc":"2.0","id":1,"error":{"code":1}}"#, r#"{"id":1,"error":{"code":1,"message":""}}"#],
