@@ -88,7 +88,8 @@ wanted() {
   local word
   if [ -n "$QUICK" ]; then
     case "$*" in
-      'python-v1-server typescript'*' '@(core|stream|cancel|elicit*) | 'python-v1-server python-v1 '@(core|elicit*)) ;;
+      'python-v1-server typescript '@(core|stream|cancel|elicit*) | 'python-v1-server python-v1 '@(core|elicit)) ;;
+      'python-v1-server typescript-v2 elicit' | 'typescript-tasks-server typescript required') ;;
       python-v1-server*' task' | *'-server typescript job' | *'-server python-v1 job' | 'fastmcp-server python-v2 fast') ;;
       *) return 1 ;;
     esac
