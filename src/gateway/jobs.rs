@@ -77,7 +77,8 @@ impl Gateway {
         self.inner.options.owner == OwnerMode::Session && caller.session().is_some()
     }
 
-    async fn is_ours(&self, job_id: Option<&str>) -> bool {
+    /// Whether there is a task with this id, whoever's it is.
+    pub(super) async fn is_ours(&self, job_id: Option<&str>) -> bool {
         let Some(id) = job_id.and_then(|id| id.trim().parse::<TaskId>().ok()) else { return false };
         matches!(self.inner.worker.tasks.get(id).await, Ok(Some(_)))
     }

@@ -181,9 +181,12 @@ impl Gateway {
                 Some("") => None,
                 Some(text) => {
                     let (created, id) = core::read_cursor(text).ok_or_else(wrong)?;
-                    // A page begins after a task of the caller's own.
-                    let found = access::find(&self.inner.worker.tasks, caller, &id.to_string()).await;
-                    found.map_err(|error| unavailable(&error))?.ok_or_else(wrong)?;
+                    // A page begins after a task of the caller's own, also when that is forgotten by now.
+                    let id_text = id.to_string();
+                    let found = access::find(&self.inner.worker.tasks, caller, &id_text).await;
+                    if found.map_err(|error| unavailable(&error))?.is_none() && self.is_ours(Some(&id_text)).await {
+                        return Err(wrong());
+                    }
                     Some((created, id))
                 }
                 None => return Err(wrong()),

@@ -272,7 +272,7 @@ async fn an_answer_of_a_stranger_is_none() {
     assert_eq!(said(&Dialect::Ext.text(&maker, &task).await), json!([yes(1), yes(2)]), "the owner is, in any session");
     let sessions: Vec<_> =
         upstream.answers_to(&json!("one")).iter().map(|heard| heard.session().map(str::to_owned)).collect();
-    assert_eq!(sessions, [maker.session.clone()], "on the session that asked");
+    assert_eq!(sessions, std::slice::from_ref(&maker.session), "on the session that asked");
 }
 
 #[tokio::test]
