@@ -77,10 +77,16 @@ impl Gateway {
         let found = self.inner.job_names(caller.catalog().as_deref());
         // Without names there are no handles for clients that know nothing of tasks.
         let named = found.is_some() || caller.dialect == Dialect::Ext;
-        let runs_tasks = caller.speaks_core() && caller.upstream_tasks() == OwnTasks::None;
+        let catalog = caller.catalog();
+        let runs_as_task = |tool: &str| match caller.upstream_tasks() {
+            OwnTasks::None => caller.speaks_core() && self.may_defer(caller, tool, Ability::OnlyTasks),
+            // A tool that they run only as a task can be called without one here, and clients throw at `required`.
+            OwnTasks::Core => named && catalog.as_ref().is_some_and(|catalog| catalog.requires_task(tool)),
+            OwnTasks::Extension => false,
+        };
         let effects = |tool: &str| Effects {
             may_defer: named && self.may_defer(caller, tool, ability),
-            runs_as_task: runs_tasks && self.may_defer(caller, tool, Ability::OnlyTasks),
+            runs_as_task: runs_as_task(tool),
         };
         let has_list = self.has_list(caller);
         let add = found.as_ref().filter(|_| with_jobs);

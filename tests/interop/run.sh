@@ -8,6 +8,7 @@
 # TASKGATE_BIN (default target/release/taskgate) is the binary. setup.sh installs the SDKs; what is missing is skipped
 # and said to be. Loopback only, on free ports; ends what it started and nothing else.
 set -euo pipefail
+shopt -s extglob
 cd "$(dirname "$0")"
 ROOT=$(cd ../.. && pwd)
 PLACE=$ROOT/target/interop
@@ -67,6 +68,7 @@ server_command() {
     fastmcp-server) [ -e "$PLACE/fastmcp/installed" ] && echo "$PLACE/fastmcp/bin/python servers/fastmcp_server.py $2" ;;
     typescript-sse-server) [ -e node_modules/.installed ] && echo "node servers/typescript.mjs $2 sse" ;;
     typescript-json-server) [ -e node_modules/.installed ] && echo "node servers/typescript.mjs $2 json" ;;
+    typescript-tasks-server) [ -e node_modules/.installed ] && echo "node servers/typescript_tasks.mjs $2" ;;
   esac
 }
 client_command() {
@@ -74,7 +76,9 @@ client_command() {
     python-v1) [ -e "$PLACE/python-v1/installed" ] && echo "$PLACE/python-v1/bin/python clients/python_v1.py" ;;
     python-v2) [ -e "$PLACE/python-v2/installed" ] && echo "$PLACE/python-v2/bin/python clients/python_v2.py" ;;
     fastmcp) [ -e "$PLACE/fastmcp/installed" ] && echo "$PLACE/fastmcp/bin/python clients/fastmcp_client.py" ;;
+    fastmcp-v3) [ -e "$PLACE/fastmcp-v3/installed" ] && echo "$PLACE/fastmcp-v3/bin/python clients/fastmcp_v3_client.py" ;;
     typescript) [ -e node_modules/.installed ] && echo "node clients/typescript.mjs" ;;
+    typescript-v2) [ -e node_modules/.installed ] && [ -n "$NODE" ] && echo "$NODE clients/typescript_v2.mjs" ;;
     inspector) [ -e node_modules/.installed ] && [ -n "$NODE" ] && echo "bash clients/inspector.sh" ;;
   esac
 }
@@ -84,6 +88,8 @@ wanted() {
   local word
   if [ -n "$QUICK" ]; then
     case "$*" in
+      'python-v1-server typescript '@(core|stream|cancel|elicit*) | 'python-v1-server python-v1 '@(core|elicit)) ;;
+      'python-v1-server typescript-v2 elicit' | 'typescript-tasks-server typescript required') ;;
       python-v1-server*' task' | *'-server typescript job' | *'-server python-v1 job' | 'fastmcp-server python-v2 fast') ;;
       *) return 1 ;;
     esac
@@ -91,7 +97,7 @@ wanted() {
   for word in "${ONLY[@]}"; do [[ " $* " == *" $word "* ]] || return 1; done
 }
 
-line() { printf '%-8s %-23s %-10s %-5s %s\n' "$@"; }
+line() { printf '%-8s %-23s %-13s %-10s %s\n' "$@"; }
 
 skip() {
   line SKIPPED "$1" "$2" "$3" "($4)"
@@ -116,17 +122,43 @@ combination() {
   fi
 }
 
+# What every server gets: jobs, tasks of the extension, tasks of 2025-11-25, and calls too fast for either.
 CLIENTS=(
   "typescript job" "python-v1 job" "python-v2 job" "fastmcp job"
   "typescript task" "python-v1 task" "python-v2 task" "fastmcp task" "inspector task"
+  "typescript core" "typescript-v2 core" "python-v1 core" "fastmcp-v3 core"
   "python-v2 fast" "fastmcp fast"
 )
+# What servers get as well that can be asked to stop, and that ask: these need a stream for each call.
+LIVELY=(
+  "typescript stream" "typescript cancel" "typescript-v2 cancel" "python-v1 cancel" "fastmcp-v3 cancel"
+  "typescript elicit" "typescript-v2 elicit" "python-v1 elicit" "fastmcp-v3 elicit"
+  "typescript elicit-ext" "python-v1 elicit-ext"
+  "typescript elicit-job" "python-v1 elicit-job" "python-v2 elicit-job" "fastmcp elicit-job"
+)
+# What a server gets that speaks tasks itself.
+OWN_TASKS=(
+  "typescript core" "typescript stream" "typescript cancel" "typescript elicit"
+  "typescript-v2 core" "typescript-v2 cancel"
+  "python-v1 core" "python-v1 cancel" "python-v1 elicit" "fastmcp-v3 core" "fastmcp-v3 cancel"
+  "typescript required" "python-v1 required" "python-v2 required" "fastmcp required"
+)
+
+# pairs SERVER: the clients that it gets, each with the kind of play.
+pairs() {
+  case $1 in
+    typescript-tasks-server) printf '%s\n' "${OWN_TASKS[@]}" ;;
+    python-v1-server | typescript-sse-server) printf '%s\n' "${CLIENTS[@]}" "${LIVELY[@]}" ;;
+    *) printf '%s\n' "${CLIENTS[@]}" ;;
+  esac
+}
 
 against() {
-  local server=$1 upstream gate admin command pair any=
+  local server=$1 upstream gate admin command pair any='' list
+  mapfile -t list < <(pairs "$server")
   export SERVER_PROGRESS=yes
   if [ "$server" = typescript-json-server ]; then SERVER_PROGRESS=no; fi
-  for pair in "${CLIENTS[@]}"; do
+  for pair in "${list[@]}"; do
     # shellcheck disable=SC2086
     wanted "$server" $pair && any=1
   done
@@ -148,7 +180,7 @@ against() {
   STARTED+=("$!")
   if wait_port "$gate" "$!"; then
     # shellcheck disable=SC2086
-    for pair in "${CLIENTS[@]}"; do combination "$server" $pair "http://127.0.0.1:$gate/mcp"; done
+    for pair in "${list[@]}"; do combination "$server" $pair "http://127.0.0.1:$gate/mcp"; done
   else
     line FAIL "$server" - - "taskgate does not start"
     tail -n 5 "$LOGS/taskgate.log"
@@ -157,6 +189,8 @@ against() {
   end_started
 }
 
-for server in python-v1-server typescript-sse-server typescript-json-server fastmcp-server; do against "$server"; done
+for server in python-v1-server typescript-sse-server typescript-json-server typescript-tasks-server fastmcp-server; do
+  against "$server"
+done
 echo "interop: $PASSED ok, $FAILED failed, $SKIPPED skipped"
 [ "$FAILED" = 0 ]

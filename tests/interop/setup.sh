@@ -22,6 +22,7 @@ venv() {
 venv python-v1 'mcp>=1.30,<2'
 venv python-v2 'mcp>=2.3,<3'
 venv fastmcp 'fastmcp>=4.2,<5'
+venv fastmcp-v3 'fastmcp>=3.4,<4'
 
 # The inspector wants a newer Node.js than some systems have; a wheel brings one.
 if ! node -e 'const [a, b] = process.versions.node.split("."); process.exit(+a > 22 || (+a === 22 && +b >= 19) ? 0 : 1)'; then

@@ -34,6 +34,7 @@ mod races;
 mod resume;
 mod retries;
 mod rmcp;
+mod schemas;
 mod sessions;
 mod streams;
 mod support;

@@ -40,10 +40,14 @@ def caller(client: Client) -> flow.Caller:
     return flow.Caller(tools, call, progress, task, keeps_unknown=False)
 
 
+async def answer(message: str, wanted: type, params: object, context: object) -> flow.Json:
+    return {"word": flow.WORD}
+
+
 async def connect(url: str, kind: str) -> None:
     extensions = [advertise(flow.EXTENSION)] if kind == "task" else None
     mode = "auto" if kind == "fast" else "legacy"
-    async with Client(url, extensions=extensions, mode=mode) as client:
+    async with Client(url, extensions=extensions, mode=mode, elicitation_handler=answer) as client:
         await flow.play(caller(client), kind)
 
 

@@ -18,6 +18,8 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 SLOW_SECONDS = 3
 # The gateway's threshold is 1 s in these runs.
 HANDLE_WITHIN = 1.3
+# What is answered to a question.
+WORD = "tangerine"
 # A server that answers in JSON has no stream for progress: run.sh says so.
 PROGRESS = os.environ.get("SERVER_PROGRESS", "yes") == "yes"
 
@@ -128,17 +130,38 @@ async def as_task(client: Caller) -> float:
     return waited
 
 
+async def as_asked(client: Caller) -> None:
+    """A question that comes one second after the handle, answered by whatever the SDK calls."""
+    answer, _ = await deferred(client, "confirm", {"seconds": 2})
+    answer = await job_result(client, json.loads(texts(answer)[0])["job_id"])
+    check(texts(answer)[1:] == [f"accept: {WORD}"], "the result reflects the answer", answer)
+
+
+async def as_required(client: Caller) -> None:
+    """A tool of the server's that runs only as a task, called by a client that has none."""
+    tag = uuid.uuid4().hex
+    answer, _ = await deferred(client, "task_required", {"seconds": SLOW_SECONDS, "tag": tag})
+    answer = await job_result(client, json.loads(texts(answer)[0])["job_id"])
+    check(texts(answer)[1:] == [f"slow done for {tag}"], "the job has the task's result", answer)
+
+
 async def play(client: Caller, kind: str) -> None:
     if kind == "fast":
         await client.tools()
         await inline(client)
         return print("fast calls inline")
+    if kind == "elicit-job":
+        await as_asked(client)
+        return print("answered after the handle")
+    if kind == "required":
+        await as_required(client)
+        return print("a job for the server's own task")
     waited = await (as_task if kind == "task" else as_job)(client)
     print(f"handle after {waited:.2f} s")
 
 
 def main(connect: Callable[[str, str], Awaitable[None]]) -> None:
-    """`client.py URL job|task|fast`: prints one line; fails loudly."""
+    """`client.py URL KIND`: prints one line; fails loudly."""
     try:
         asyncio.run(asyncio.wait_for(connect(sys.argv[1], sys.argv[2]), 60))
     except BaseException as error:

@@ -7,13 +7,14 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import BaseModel
 
 import flow
+from python_v1_tasks import KINDS, Asked
 
 
 class Declaring(ClientSession):
     """This SDK has no setting for extensions, so the declaration is put into the handshake on its way out."""
 
     async def send_request(self, request: Any, *rest: Any, **named: Any) -> Any:
-        if isinstance(request.root, types.InitializeRequest):
+        if isinstance(getattr(request, "root", None), types.InitializeRequest):
             request.root.params.capabilities.experimental = {flow.EXTENSION: {}}
         return await super().send_request(request, *rest, **named)
 
@@ -46,9 +47,15 @@ def caller(session: ClientSession) -> flow.Caller:
 
 
 async def connect(url: str, kind: str) -> None:
-    session_type = Declaring if kind == "task" else ClientSession
-    async with streamable_http_client(url) as (read, write, _), session_type(read, write) as session:
+    session_type = Declaring if kind in ("task", "elicit-ext") else ClientSession
+    asked = Asked() if kind.startswith("elicit") else None
+    async with (
+        streamable_http_client(url) as (read, write, _),
+        session_type(read, write, elicitation_callback=asked) as session,
+    ):
         await session.initialize()
+        if kind in KINDS:
+            return print(await KINDS[kind](session, asked))
         await flow.play(caller(session), kind)
 
 

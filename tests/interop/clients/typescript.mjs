@@ -1,6 +1,6 @@
 // A client of the official TypeScript SDK, 1.x, put through what `flow.py` puts the Python clients through.
 //
-//   node typescript.mjs URL job|task|fast
+//   node typescript.mjs URL job|task|fast, or a kind of typescript_tasks.mjs
 
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -8,16 +8,15 @@ import assert from "node:assert/strict";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import * as z from "zod";
+import { capabilities, kinds } from "./typescript_tasks.mjs";
 
-const EXTENSION = "io.modelcontextprotocol/tasks";
 const SLOW_SECONDS = 3;
 const HANDLE_WITHIN = 1.3;
 // A server that answers in JSON has no stream for progress: run.sh says so.
 const PROGRESS = (process.env.SERVER_PROGRESS ?? "yes") === "yes";
 
 const [url, kind] = process.argv.slice(2);
-const capabilities = kind === "task" ? { extensions: { [EXTENSION]: {} } } : {};
-const client = new Client({ name: "interop", version: "1.0.0" }, { capabilities });
+const client = new Client({ name: "interop", version: "1.0.0" }, { capabilities: capabilities(kind) });
 
 const call = (name, args, options) => client.callTool({ name, arguments: args }, undefined, options);
 const texts = (result) => result.content.map((block) => block.text);
@@ -103,7 +102,9 @@ async function asTask() {
 
 async function main() {
   await client.connect(new StreamableHTTPClientTransport(new URL(url)));
-  const names = (await client.listTools()).tools.map((tool) => tool.name);
+  const { tools } = await client.listTools();
+  if (kinds[kind]) return await kinds[kind]({ client, tools, call });
+  const names = tools.map((tool) => tool.name);
   await inline();
   if (kind === "fast") return "fast calls inline";
   const waited = await (kind === "task" ? asTask() : asJob(names));

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 server = FastMCP("python-sdk", host="127.0.0.1", port=int(sys.argv[1]), log_level="WARNING")
 seen: Counter[str] = Counter()
+cut: Counter[str] = Counter()
 
 
 class Summary(BaseModel):
@@ -35,7 +36,11 @@ def slow(seconds: float, tag: str) -> str:
 @server.tool()
 async def slow_async(seconds: float, tag: str) -> str:
     seen[tag] += 1
-    await asyncio.sleep(seconds)
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        cut[tag] += 1
+        raise
     return f"slow_async done for {tag}"
 
 
@@ -51,6 +56,28 @@ async def steps(count: int, context: Context) -> str:
         await asyncio.sleep(0.1)
         await context.report_progress(done, count, f"step {done}")
     return f"{count} steps done"
+
+
+@server.tool()
+async def fail(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    raise RuntimeError("no mesh")
+
+
+class Answer(BaseModel):
+    word: str
+
+
+@server.tool()
+async def confirm(seconds: float, context: Context) -> str:
+    await asyncio.sleep(seconds)
+    answer = await context.elicit("Which word?", Answer)
+    return f"{answer.action}: {answer.data.word if answer.action == 'accept' else None}"
+
+
+@server.tool()
+def cancelled(tag: str) -> str:
+    return str(cut[tag])
 
 
 @server.tool()

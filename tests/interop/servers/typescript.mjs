@@ -3,17 +3,16 @@
 //
 //   node typescript.mjs PORT sse|json
 
-import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { InMemoryEventStore } from "@modelcontextprotocol/sdk/examples/shared/inMemoryEventStore.js";
-import { createMcpExpressApp } from "@modelcontextprotocol/sdk/server/express.js";
 import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
-import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
-import { isInitializeRequest } from "@modelcontextprotocol/sdk/types.js";
+import { ElicitResultSchema } from "@modelcontextprotocol/sdk/types.js";
 import * as z from "zod";
+import { listen } from "./sessions.mjs";
 
 const [port, mode] = [Number(process.argv[2]), process.argv[3]];
-const seen = new Map();
+const [seen, cancelled] = [new Map(), new Map()];
+const count = (map, tag) => map.set(tag, (map.get(tag) ?? 0) + 1);
 const text = (line) => ({ content: [{ type: "text", text: line }] });
 
 function build() {
@@ -22,9 +21,10 @@ function build() {
   server.registerTool(
     "slow",
     { inputSchema: { seconds: z.number(), tag: z.string() } },
-    async ({ seconds, tag }) => {
-      seen.set(tag, (seen.get(tag) ?? 0) + 1);
-      await sleep(seconds * 1000);
+    async ({ seconds, tag }, extra) => {
+      count(seen, tag);
+      extra.signal.addEventListener("abort", () => count(cancelled, tag));
+      await sleep(seconds * 1000, undefined, { signal: extra.signal });
       return text(`slow done for ${tag}`);
     },
   );
@@ -51,30 +51,24 @@ function build() {
     }
     return text(`${count} steps done`);
   });
-  server.registerTool("calls", { inputSchema: { tag: z.string() } }, async ({ tag }) => text(`${seen.get(tag) ?? 0}`));
+  server.registerTool("fail", { inputSchema: { seconds: z.number() } }, async ({ seconds }) => {
+    await sleep(seconds * 1000);
+    throw new Error("no mesh");
+  });
+  server.registerTool("confirm", { inputSchema: { seconds: z.number() } }, async ({ seconds }, extra) => {
+    await sleep(seconds * 1000);
+    const requestedSchema = { type: "object", properties: { word: { type: "string" } }, required: ["word"] };
+    const params = { mode: "form", message: "Which word?", requestedSchema };
+    const answer = await extra.sendRequest({ method: "elicitation/create", params }, ElicitResultSchema);
+    return text(`${answer.action}: ${answer.content?.word}`);
+  });
+  for (const [name, map] of Object.entries({ calls: seen, cancelled })) {
+    server.registerTool(name, { inputSchema: { tag: z.string() } }, async ({ tag }) => text(`${map.get(tag) ?? 0}`));
+  }
   return server;
 }
 
-const transports = new Map();
-const app = createMcpExpressApp();
-
-app.all("/mcp", async (request, response) => {
-  let transport = transports.get(request.headers["mcp-session-id"]);
-  if (!transport && request.method === "POST" && isInitializeRequest(request.body)) {
-    transport = new StreamableHTTPServerTransport({
-      sessionIdGenerator: () => randomUUID(),
-      enableJsonResponse: mode === "json",
-      eventStore: mode === "json" ? undefined : new InMemoryEventStore(),
-      onsessioninitialized: (id) => transports.set(id, transport),
-    });
-    await build().connect(transport);
-  }
-  if (!transport) {
-    const error = { code: -32001, message: "Session not found" };
-    response.status(request.headers["mcp-session-id"] ? 404 : 400).json({ jsonrpc: "2.0", id: null, error });
-    return;
-  }
-  await transport.handleRequest(request, response, request.body);
-});
-
-app.listen(port, "127.0.0.1");
+listen(port, build, () => ({
+  enableJsonResponse: mode === "json",
+  eventStore: mode === "json" ? undefined : new InMemoryEventStore(),
+}));

@@ -6,6 +6,7 @@ pub mod client;
 pub mod dialect;
 pub mod gate;
 pub mod process;
+pub mod schema;
 pub mod sdk;
 pub mod upstream;
 
