@@ -51,7 +51,8 @@ async fn b69_a_tool_of_our_name_is_the_upstreams_in_sessions_that_never_listed()
         .tool("get_job_result", script::says("the upstream's own"))
         .start()
         .await;
-    let gate = Gate::start(&upstream, "").await;
+    let gate =
+        Gate::start(&upstream, "[upstream]\n[[upstream.rule]]\ntool = \"get_job_result\"\nthreshold = \"30s\"").await;
     let client = gate.client().open().await;
     assert_eq!(client.call("get_job_result", json!({"job_id": "j-1"})).await.text(), "the upstream's own");
     let handle = client.call("slow", json!({})).await;
