@@ -68,8 +68,10 @@ impl App {
         let work = Work::new();
         let metrics = Metrics::new();
         let clock = Clock::system();
+        let lease = config.store.lease;
+        let tasks = Tasks::new(Memory::new(config.store, clock), clock, metrics.clone()).with_lease(lease);
         let worker = Worker {
-            tasks: Tasks::new(Memory::new(config.store, clock), clock, metrics.clone()),
+            tasks,
             work: work.clone(),
             limits: Arc::new(Limits::new(config.worker)),
             ports: Ports::default(),
@@ -87,6 +89,8 @@ impl App {
         let routes = routes(config.upstreams, (&config.session, &fingerprints), (&work, &metrics))?;
         let tasks = worker.tasks.clone();
         sweep(&work, async move { tasks.sweep().await });
+        let tasks = worker.tasks.clone();
+        sweep(&work, async move { tasks.hold().await });
         let gateway = Gateway::new(routes, config.gateway, worker.clone(), fingerprints);
         count_sessions(&work, gateway.clone(), metrics.clone());
         let readiness = Readiness::new();

@@ -4,5 +4,5 @@ use taskgate::store::{Clock, Memory, Options, conformance};
 
 #[tokio::test]
 async fn memory_conforms() {
-    conformance::run(|| Memory::new(Options { max_retained: 1 << 20 }, Clock::system())).await;
+    conformance::run(|| Memory::new(Options { max_retained: 1 << 20, ..Options::default() }, Clock::system())).await;
 }

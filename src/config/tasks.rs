@@ -66,7 +66,10 @@ pub(super) fn tasks(section: Section<'_>, overrides: &Overrides) -> Tasks {
             max_running: section.read_or("max_running", 10_000, value::count),
             max_running_per_owner: section.read_or("max_running_per_owner", 64, value::count),
         },
-        store: store::Options { max_retained: section.read_or("max_retained", 256 << 20, value::size) },
+        store: store::Options {
+            max_retained: section.read_or("max_retained", 256 << 20, value::size),
+            ..store::Options::default()
+        },
         terms,
     };
     if tasks.owner == OwnerMode::Principal {

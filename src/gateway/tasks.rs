@@ -156,7 +156,7 @@ impl Gateway {
     async fn hand_in(&self, task: &Task, key: QuestionKey, response: Bytes) -> Result<(), StoreError> {
         match self.inner.worker.tasks.apply(task.id, Event::Answered(key.clone()), None).await {
             Ok(_) => self.inner.worker.ports.answer(task.id, key, response),
-            Err(ApplyError::Rejected(_) | ApplyError::Missing) => {}
+            Err(ApplyError::Rejected(_) | ApplyError::Missing | ApplyError::Superseded) => {}
             Err(ApplyError::Store(error)) => return Err(error),
         }
         Ok(())
@@ -216,7 +216,7 @@ impl Gateway {
         match self.inner.worker.tasks.apply(task.id, Event::Cancelled, None).await {
             Ok(task) => Ok(task),
             Err(ApplyError::Rejected(task)) => Ok(*task),
-            Err(ApplyError::Missing) => Ok(task.clone()),
+            Err(ApplyError::Missing | ApplyError::Superseded) => Ok(task.clone()),
             Err(ApplyError::Store(error)) => Err(error),
         }
     }

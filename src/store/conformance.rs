@@ -3,7 +3,7 @@
 //! ```no_run
 //! # async fn run() {
 //! use taskgate::store::{Clock, Memory, Options, conformance};
-//! conformance::run(|| Memory::new(Options { max_retained: 1 << 20 }, Clock::system())).await;
+//! conformance::run(|| Memory::new(Options { max_retained: 1 << 20, ..Options::default() }, Clock::system())).await;
 //! # }
 //! ```
 
@@ -12,9 +12,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::jsonrpc::ErrorObject;
+use crate::mcp::{Abilities, ClientHello, OwnTasks, ServerHello, Version};
 use crate::task::{
-    Event, Failure, Fingerprint, Identity, ListQuery, Made, Owner, OwnerMode, Reason, Replaced, Status, StoreError,
-    Task, TaskId, TaskStore, Timestamp,
+    ClaimQuery, Event, Execution, Failure, Fingerprint, Identity, Lease, ListQuery, Made, Note, Owner, OwnerMode,
+    Question, QuestionKey, Reason, Replaced, ReplicaId, Sealed, SessionRecord, Status, StoreError, Task, TaskId,
+    TaskStore, Timestamp, Way,
 };
 
 /// Runs the suite; `open` makes an empty engine that keeps at most 1 MiB of results.
@@ -23,11 +26,16 @@ use crate::task::{
 /// If the engine does not conform; the message says where.
 pub async fn run<S: TaskStore>(open: impl Fn() -> S) {
     keeps_what_it_is_given(open()).await;
+    keeps_every_kind(open()).await;
     replaces_only_the_version_before(open()).await;
     decides_races_once(open()).await;
     lists_a_session_newest_first(open()).await;
     purges_in_two_steps(open()).await;
     makes_room_with_what_was_read(open()).await;
+    leases_what_runs(open()).await;
+    gives_each_task_to_one(open()).await;
+    fences_who_comes_back_late(open()).await;
+    remembers_sessions(open()).await;
 }
 
 /// A working task of session `session`, made at `created`.
@@ -46,8 +54,26 @@ pub fn sample(session: u8, created: u64) -> Task {
         poll_interval: Duration::from_secs(2),
         threshold: Duration::from_secs(4),
         status: Status::Working { note: None },
+        execution: Execution::LOCAL,
+        lease: None,
         fetched: false,
         version: 0,
+    }
+}
+
+/// A session that is remembered until `expires`.
+#[must_use]
+pub fn session(expires: u64) -> SessionRecord {
+    SessionRecord {
+        client: ClientHello {
+            declares_tasks: true,
+            abilities: Abilities::read(r#"{"elicitation":{}}"#),
+            client: "client/1".into(),
+        },
+        server: ServerHello { version: Version::V2025_11_25, own_tasks: OwnTasks::Core },
+        minted: true,
+        ended: false,
+        expires: Timestamp(expires),
     }
 }
 
@@ -77,6 +103,64 @@ async fn keeps_what_it_is_given(store: impl TaskStore) {
     let read = done.apply(Event::Fetched, Timestamp(3_001)).expect("it ended");
     assert_eq!(store.replace(&read, None).await, Ok(Replaced::Done));
     assert_eq!(store.get_result(other.id).await, Ok(Some(text)), "a later write keeps the result");
+}
+
+async fn keeps_every_kind(store: impl TaskStore) {
+    for (n, task) in every_kind().into_iter().enumerate() {
+        store.create(&task).await.expect("created");
+        assert_eq!(store.get(task.id).await, Ok(Some(task.clone())), "kind {n} as it was created");
+        let mut next = Task { version: 1, retention: Duration::MAX, ..task };
+        next.lease = next.status.ended().and(None).or(next.lease);
+        assert_eq!(store.replace(&next, None).await, Ok(Replaced::Done));
+        let stored = store.get(next.id).await.expect("read").expect("it is there");
+        assert!(stored.retention >= Duration::from_secs(1 << 40), "a span of any length is kept as a long one");
+        assert_eq!(Task { retention: next.retention, ..stored }, next, "kind {n} as it was replaced");
+    }
+}
+
+/// Tasks in every status, owned in every way, with everything that a restart may need.
+fn every_kind() -> Vec<Task> {
+    let (at, text) = (Timestamp(1_500), || Some("a \"quote\",\n\u{0} and \u{1F600}".to_owned()));
+    let note = Note { progress: "1".into(), total: Some("1e400".into()), message: text() };
+    let question = |params: Option<&str>| Question {
+        key: QuestionKey::random(),
+        method: "elicitation/create".into(),
+        params: params.map(Into::into),
+    };
+    let questions = vec![question(Some(r#"{"n":9007199254740993}"#)), question(None)];
+    let error = r#"{"code":-32000,"message":"no","data":{"n":9007199254740993}}"#;
+    let error: ErrorObject = serde_json::from_str(error).expect("an error object");
+    let way = || Way { sealed: Sealed(Bytes::from_static(&[0, 255, 10, 39])) };
+    let lease = Some(Lease { holder: ReplicaId::random(), until: Timestamp(5_000) });
+    let statuses = [
+        Status::Working { note: Some(note.clone()) },
+        Status::InputRequired { note: Some(note), questions },
+        Status::Working { note: Some(Note { progress: "2".into(), ..Note::default() }) },
+        Status::Completed { ended: at, bytes: 7, tool_error: None },
+        Status::Completed { ended: at, bytes: 7, tool_error: Some("it said no".into()) },
+        Status::Failed { ended: at, failure: Failure::Upstream(error) },
+        Status::Failed { ended: at, failure: Failure::Lost { reason: Reason::InputTimeout, text: "late".into() } },
+        Status::Cancelled { ended: at },
+    ];
+    let executions = [
+        Execution::Unstarted,
+        Execution::Local { repeat: Some(Sealed(Bytes::from_static(b"{\"body\":1}"))) },
+        Execution::Resumable { cursor: "17".into(), wait: Some(Duration::from_millis(250)), way: way() },
+        Execution::Resumable { cursor: "".into(), wait: None, way: way() },
+        Execution::Delegated { task: "t-1".into(), way: way() },
+    ];
+    let both = Identity { credential: Some(Fingerprint([7; 16])), session: Some(Fingerprint([9; 16])) };
+    let owners = [
+        Owner::new(OwnerMode::Auto, both).expect("anybody"),
+        Owner::new(OwnerMode::Auto, Identity { credential: None, ..both }).expect("anybody").of_job(),
+        Owner::new(OwnerMode::Session, both).expect("it has a session"),
+        Owner::new(OwnerMode::Id, Identity::default()).expect("anybody"),
+    ];
+    let running = executions.into_iter().map(|execution| Task { execution, lease, ..sample(1, 1_000) });
+    let stated = statuses.into_iter().map(|status| Task { status, updated: at, ..sample(1, 1_000) });
+    let owned = owners.into_iter().zip([Made::Job, Made::Core, Made::Ext, Made::Job]);
+    let owned = owned.map(|(owner, made)| Task { owner, made, fetched: true, ..sample(1, 1_000) });
+    running.chain(stated).chain(owned).collect()
 }
 
 async fn replaces_only_the_version_before(store: impl TaskStore) {
@@ -180,4 +264,113 @@ async fn makes_room_with_what_was_read(store: impl TaskStore) {
     store.create(&next).await.expect("what was read makes room");
     assert!(store.get_result(stored[0].id).await.expect("read").is_some());
     assert_eq!(store.get_result(stored[1].id).await, Ok(None));
+}
+
+fn leased(holder: ReplicaId, until: u64, created: u64) -> Task {
+    Task { lease: Some(Lease { holder, until: Timestamp(until) }), ..sample(1, created) }
+}
+
+fn claim(holder: ReplicaId, now: u64, limit: usize) -> ClaimQuery {
+    ClaimQuery { now: Timestamp(now), holder, until: Timestamp(now + 1_000), limit }
+}
+
+async fn leases_what_runs(store: impl TaskStore) {
+    let (one, other) = (ReplicaId::random(), ReplicaId::random());
+    let (task, second) = (leased(one, 2_000, 1_000), leased(one, 2_000, 1_001));
+    store.create(&task).await.expect("created");
+    store.create(&second).await.expect("created");
+    let until = |task: Task| task.lease.map(|lease| lease.until);
+    let stored = async |id| store.get(id).await.expect("read").expect("it is there");
+
+    store.renew(one, Timestamp(3_000)).await.expect("renewed");
+    for id in [task.id, second.id] {
+        assert_eq!((stored(id).await.version, until(stored(id).await)), (0, Some(Timestamp(3_000))), "all at once");
+    }
+    assert_eq!(store.claim(&claim(other, 2_999, 9)).await, Ok(vec![]), "renewed in time");
+
+    // Whoever writes does not know the lease as it is by now.
+    let moved = task.apply(Event::Progress(Note::default()), Timestamp(2_500)).expect("it works");
+    assert_eq!(store.replace(&moved, None).await, Ok(Replaced::Done));
+    assert_eq!(until(stored(task.id).await), Some(Timestamp(3_000)), "a lease is not shortened by a write");
+    let done = completed(&second, 2, 2_500);
+    assert_eq!(store.replace(&done, None).await, Ok(Replaced::Done));
+    assert_eq!(stored(second.id).await.lease, None, "what has ended has no holder");
+
+    let taken = store.claim(&claim(other, 3_000, 9)).await.expect("claimed");
+    assert_eq!(taken.iter().map(|task| task.id).collect::<Vec<_>>(), [task.id], "only what runs");
+    assert_eq!(taken[0].lease, Some(Lease { holder: other, until: Timestamp(4_000) }));
+    assert_eq!(taken[0], stored(task.id).await);
+    store.renew(one, Timestamp(9_000)).await.expect("renewed");
+    assert_eq!(until(stored(task.id).await), Some(Timestamp(4_000)), "it is not his any more");
+
+    store.renew(other, Timestamp(0)).await.expect("given up");
+    assert_eq!(store.claim(&claim(other, 3_100, 9)).await, Ok(vec![]), "nobody takes over from himself");
+    store.renew(other, Timestamp(0)).await.expect("given up");
+    assert_eq!(store.claim(&claim(one, 3_100, 9)).await.expect("claimed").len(), 1, "given up is free at once");
+    let nobodys = sample(1, 1_002);
+    store.create(&nobodys).await.expect("created");
+    assert_eq!(store.claim(&claim(other, 3_100, 9)).await.expect("claimed")[0].id, nobodys.id, "as is what has none");
+}
+
+async fn gives_each_task_to_one(store: impl TaskStore) {
+    let gone = ReplicaId::random();
+    let mut all: Vec<TaskId> = Vec::new();
+    for n in 0..40 {
+        let task = leased(gone, 2_000, 1_000 + n);
+        store.create(&task).await.expect("created");
+        all.push(task.id);
+    }
+    let first = store.claim(&claim(ReplicaId::random(), 2_000, 3)).await.expect("claimed");
+    let ids = |tasks: &[Task]| tasks.iter().map(|task| task.id).collect::<Vec<_>>();
+    assert_eq!(ids(&first), all[..3], "the oldest first, no more than asked for");
+    let store = Arc::new(store);
+    let rivals: Vec<_> = (0..4).map(|_| claim(ReplicaId::random(), 2_000, 20)).collect();
+    let (one, two, three, four) = tokio::join!(
+        store.claim(&rivals[0]),
+        store.claim(&rivals[1]),
+        store.claim(&rivals[2]),
+        store.claim(&rivals[3]),
+    );
+    let mut taken = ids(&first);
+    for claimed in [one, two, three, four] {
+        taken.extend(ids(&claimed.expect("claimed")));
+    }
+    taken.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(taken, all, "each task once");
+}
+
+async fn fences_who_comes_back_late(store: impl TaskStore) {
+    let (old, new) = (ReplicaId::random(), ReplicaId::random());
+    let task = leased(old, 2_000, 1_000);
+    store.create(&task).await.expect("created");
+    let late = completed(&task, 2, 2_500);
+    let taken = store.claim(&claim(new, 2_000, 9)).await.expect("claimed").remove(0);
+    assert_eq!(taken.version, task.version + 1);
+    let result = Some(Bytes::from_static(b"{}"));
+    assert_eq!(store.replace(&late, result.clone()).await, Ok(Replaced::Conflict), "the version is the fence");
+    assert_eq!(store.get_result(task.id).await, Ok(None));
+    assert_eq!(store.replace(&completed(&taken, 2, 2_600), result).await, Ok(Replaced::Done));
+}
+
+async fn remembers_sessions(store: impl TaskStore) {
+    let (id, other) = (Fingerprint([1; 16]), Fingerprint([2; 16]));
+    assert_eq!(store.get_session(id).await, Ok(None));
+    let known = session(2_000);
+    store.put_session(id, &known).await.expect("stored");
+    assert_eq!(store.get_session(id).await, Ok(Some(known.clone())));
+    assert_eq!(store.get_session(other).await, Ok(None));
+    let quiet = SessionRecord {
+        client: ClientHello::default(),
+        server: ServerHello { version: Version::V2025_03_26, own_tasks: OwnTasks::Extension },
+        minted: false,
+        ended: true,
+        expires: Timestamp(3_000),
+    };
+    store.put_session(id, &quiet).await.expect("stored");
+    store.put_session(other, &known).await.expect("stored");
+    store.purge(Timestamp(2_000)).await.expect("purged");
+    assert_eq!(store.get_session(id).await, Ok(Some(quiet)), "the latest counts");
+    assert_eq!(store.get_session(other).await, Ok(None), "forgotten when it expires");
+    assert_eq!(store.secret().await.expect("there is one"), store.secret().await.expect("there is one"));
 }

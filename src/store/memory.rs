@@ -10,7 +10,8 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
 use crate::task::{
-    BoxFuture, Event, Full, ListQuery, Purged, Replaced, StoreError, Task, TaskId, TaskStore, Timestamp,
+    BoxFuture, ClaimQuery, Event, Fingerprint, Full, Lease, ListQuery, Purged, Replaced, ReplicaId, SessionRecord,
+    StoreError, Task, TaskId, TaskStore, Timestamp,
 };
 
 use super::{Clock, Options};
@@ -27,6 +28,10 @@ pub struct Memory {
     retained: AtomicU64,
     /// Tasks whose outcome was read, in that order: the first to make room.
     fetched: Mutex<VecDeque<TaskId>>,
+    /// When the lease of each holder is over.
+    leases: DashMap<ReplicaId, Timestamp>,
+    sessions: DashMap<Fingerprint, SessionRecord>,
+    secret: [u8; 32],
 }
 
 #[derive(Debug)]
@@ -37,14 +42,22 @@ struct Record {
 
 impl Memory {
     /// An empty store.
+    ///
+    /// # Panics
+    /// If the system has no randomness to give.
     #[must_use]
     pub fn new(options: Options, clock: Clock) -> Self {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).expect("the system gives randomness");
         Self {
             options,
             clock,
             records: DashMap::new(),
             retained: AtomicU64::new(0),
             fetched: Mutex::new(VecDeque::new()),
+            leases: DashMap::new(),
+            sessions: DashMap::new(),
+            secret,
         }
     }
 
@@ -63,10 +76,30 @@ impl Memory {
         match self.records.entry(task.id) {
             Entry::Occupied(_) => Err(StoreError::Unavailable("a task with this id exists".into())),
             Entry::Vacant(place) => {
+                if let Some(Lease { holder, until }) = task.lease {
+                    self.extend(holder, until);
+                }
                 place.insert(Record { task: task.clone(), result: None });
                 Ok(())
             }
         }
+    }
+
+    fn extend(&self, holder: ReplicaId, until: Timestamp) {
+        let mut lease = self.leases.entry(holder).or_insert(until);
+        *lease = until.max(*lease);
+    }
+
+    /// When the lease of a running task is over.
+    fn leased_until(&self, task: &Task) -> Option<Timestamp> {
+        self.leases.get(&task.lease?.holder).map(|until| *until)
+    }
+
+    /// A stored task with what is known of its lease now.
+    fn seen(&self, task: &Task) -> Task {
+        let until = self.leased_until(task);
+        let lease = task.lease.map(|lease| Lease { until: until.unwrap_or_default(), ..lease });
+        Task { lease, ..task.clone() }
     }
 
     fn evict(&self, id: TaskId) {
@@ -91,7 +124,8 @@ impl Memory {
         if task.fetched && !record.task.fetched {
             self.fetched.lock().expect("no holder panics").push_back(task.id);
         }
-        record.task = task.clone();
+        let lease = if task.status.ended().is_some() { None } else { record.task.lease };
+        record.task = Task { lease, ..task.clone() };
         if let Some(result) = result {
             self.forget_result(&mut record);
             self.retained.fetch_add(result.len() as u64, Ordering::Relaxed);
@@ -105,7 +139,7 @@ impl Memory {
         let mut tasks: Vec<Task> = self
             .records
             .iter()
-            .map(|record| record.task.clone())
+            .map(|record| self.seen(&record.task))
             .filter(|task| task.owner.listed_in() == Some(query.session) && *task.upstream == *query.upstream)
             .filter(|task| query.after.is_none_or(|after| key(task) > Reverse(after)))
             .collect();
@@ -133,7 +167,37 @@ impl Memory {
             self.records.remove(id);
         }
         self.fetched.lock().expect("no holder panics").retain(|id| self.records.contains_key(id));
+        self.sessions.retain(|_, session| session.expires > now);
+        // What nobody claimed has no holder either way.
+        self.leases.retain(|_, until| *until > now);
         purged
+    }
+
+    fn take_over(&self, query: &ClaimQuery) -> Vec<Task> {
+        let is_free = |task: &Task| {
+            task.status.ended().is_none()
+                && task.lease.is_none_or(|lease| lease.holder != query.holder)
+                && self.leased_until(task).is_none_or(|until| until <= query.now)
+        };
+        let mut free: Vec<(Timestamp, TaskId)> = self
+            .records
+            .iter()
+            .filter(|record| is_free(&record.task))
+            .map(|record| (record.task.created, record.task.id))
+            .collect();
+        free.sort_unstable();
+        self.extend(query.holder, query.until);
+        let mut taken = Vec::new();
+        for (_, id) in free {
+            let Some(mut record) = self.records.get_mut(&id).filter(|record| is_free(&record.task)) else { continue };
+            if taken.len() == query.limit {
+                break;
+            }
+            record.task.lease = Some(Lease { holder: query.holder, until: query.until });
+            record.task.version += 1;
+            taken.push(self.seen(&record.task));
+        }
+        taken
     }
 }
 
@@ -143,7 +207,7 @@ impl TaskStore for Memory {
     }
 
     fn get(&self, id: TaskId) -> BoxFuture<'_, Result<Option<Task>, StoreError>> {
-        Box::pin(async move { Ok(self.records.get(&id).map(|record| record.task.clone())) })
+        Box::pin(async move { Ok(self.records.get(&id).map(|record| self.seen(&record.task))) })
     }
 
     fn get_result(&self, id: TaskId) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
@@ -160,5 +224,35 @@ impl TaskStore for Memory {
 
     fn purge(&self, now: Timestamp) -> BoxFuture<'_, Result<Purged, StoreError>> {
         Box::pin(async move { Ok(self.sweep(now)) })
+    }
+
+    fn renew(&self, holder: ReplicaId, until: Timestamp) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.leases.insert(holder, until);
+            Ok(())
+        })
+    }
+
+    fn claim<'a>(&'a self, query: &'a ClaimQuery) -> BoxFuture<'a, Result<Vec<Task>, StoreError>> {
+        Box::pin(async move { Ok(self.take_over(query)) })
+    }
+
+    fn put_session<'a>(&'a self, id: Fingerprint, session: &'a SessionRecord) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.sessions.insert(id, session.clone());
+            Ok(())
+        })
+    }
+
+    fn get_session(&self, id: Fingerprint) -> BoxFuture<'_, Result<Option<SessionRecord>, StoreError>> {
+        Box::pin(async move { Ok(self.sessions.get(&id).map(|session| session.clone())) })
+    }
+
+    fn secret(&self) -> BoxFuture<'_, Result<[u8; 32], StoreError>> {
+        Box::pin(async move { Ok(self.secret) })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
     }
 }

@@ -12,12 +12,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::task::{
-    Event, Fingerprint, ListQuery, Rejected, Replaced, Status, StoreError, Task, TaskId, TaskStore, Timestamp,
+    Event, Fingerprint, ListQuery, Rejected, Replaced, ReplicaId, Status, StoreError, Task, TaskId, TaskStore,
+    Timestamp,
 };
 
 use crate::telemetry::metrics::Metrics;
 
-use super::Clock;
+use super::{Clock, LEASE};
 
 /// How often expired outcomes are dropped.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
@@ -27,11 +28,13 @@ const TROUBLE: Duration = Duration::from_secs(1);
 /// Shared handle to all tasks of one process.
 #[derive(Clone)]
 pub struct Tasks {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-struct Inner {
-    engine: Box<dyn TaskStore>,
+pub(super) struct Inner {
+    pub(super) engine: Box<dyn TaskStore>,
+    pub(super) replica: ReplicaId,
+    pub(super) lease: Duration,
     clock: Clock,
     metrics: Metrics,
     live: DashMap<TaskId, Live>,
@@ -45,6 +48,17 @@ struct Live {
     ended: CancellationToken,
     changed: watch::Sender<()>,
     reads: AtomicU32,
+    /// When it need not be known any more, in milliseconds since 1970; 0 while the task runs.
+    until_ms: AtomicU64,
+}
+
+/// In whose name an event is applied.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Writer {
+    /// Whoever may.
+    Anybody,
+    /// Whoever runs the task.
+    Holder(ReplicaId),
 }
 
 /// Why an event was not applied.
@@ -56,6 +70,9 @@ pub enum ApplyError {
     /// There is no such task.
     #[error("no such task")]
     Missing,
+    /// Another process runs the task now.
+    #[error("another process runs the task now")]
+    Superseded,
     /// The engine failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -68,12 +85,23 @@ impl Tasks {
         Self {
             inner: Arc::new(Inner {
                 engine: Box::new(engine),
+                replica: ReplicaId::random(),
+                lease: LEASE,
                 clock,
                 metrics,
                 live: DashMap::new(),
                 failed_ms: AtomicU64::new(0),
             }),
         }
+    }
+
+    /// The same with leases that last this long without renewal. Call it before the handle is shared.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Duration) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.lease = lease;
+        }
+        self
     }
 
     /// The time of an instant, as records have it.
@@ -94,9 +122,14 @@ impl Tasks {
     /// If the engine is full or does not work; then there is no such task.
     pub async fn create(&self, task: &Task) -> Result<(), StoreError> {
         self.noted(self.inner.engine.create(task).await)?;
-        self.inner.live.insert(task.id, Live::default());
+        self.runs(task.id);
         info!(task = task.id.short(), tool = &*task.tool, upstream = &*task.upstream, "task created");
         Ok(())
+    }
+
+    /// This process runs the task from now on.
+    pub(super) fn runs(&self, id: TaskId) {
+        self.inner.live.entry(id).or_default();
     }
 
     /// Whether the last write failed just now: the next one is likely to fail as well.
@@ -155,8 +188,23 @@ impl Tasks {
     /// # Errors
     /// If the event does not apply, the task is unknown, or the engine fails.
     pub async fn apply(&self, id: TaskId, event: Event, result: Option<Bytes>) -> Result<Task, ApplyError> {
+        self.change(id, event, result, Writer::Anybody).await
+    }
+
+    pub(super) async fn change(
+        &self,
+        id: TaskId,
+        event: Event,
+        result: Option<Bytes>,
+        writer: Writer,
+    ) -> Result<Task, ApplyError> {
         loop {
             let task = self.inner.engine.get(id).await?.ok_or(ApplyError::Missing)?;
+            if let (Writer::Holder(replica), Some(lease)) = (writer, task.lease)
+                && lease.holder != replica
+            {
+                return Err(ApplyError::Superseded);
+            }
             let next = match task.apply(event.clone(), self.now()) {
                 Ok(next) => next,
                 Err(Rejected) => return Err(ApplyError::Rejected(Box::new(task))),
@@ -173,8 +221,9 @@ impl Tasks {
     }
 
     fn announce(&self, before: &Task, after: &Task) {
-        if let Some(live) = self.inner.live.get(&after.id) {
-            live.changed.send_replace(());
+        // Readers see nothing of how a task comes to its result.
+        if before.execution != after.execution && before.status == after.status {
+            return;
         }
         let ended = before.status.ended().is_none() && after.status.ended().is_some();
         if ended {
@@ -182,8 +231,10 @@ impl Tasks {
             self.inner.metrics.finished(after.status.word());
             info!(task = after.id.short(), tool = &*after.tool, outcome = after.status.word(), ran_ms, "task ended");
             if let Some(live) = self.inner.live.get(&after.id) {
-                live.ended.cancel();
+                live.end(after);
             }
+        } else if let Some(live) = self.inner.live.get(&after.id) {
+            live.changed.send_replace(());
         }
     }
 
@@ -277,12 +328,33 @@ impl Tasks {
     }
 
     async fn forget_dead(&self) {
-        let known: Vec<TaskId> = self.inner.live.iter().map(|live| *live.key()).collect();
-        for id in known {
-            if matches!(self.inner.engine.get(id).await, Ok(None)) {
-                self.inner.live.remove(&id);
+        let now = self.now();
+        self.inner.live.retain(|_, live| {
+            let until = live.until_ms.load(Ordering::Relaxed);
+            until == 0 || until > now.0
+        });
+        // What another process ended is noticed here.
+        let running: Vec<TaskId> =
+            self.inner.live.iter().filter(|live| !live.ended.is_cancelled()).map(|live| *live.key()).collect();
+        for id in running {
+            match self.inner.engine.get(id).await {
+                Ok(None) => drop(self.inner.live.remove(&id)),
+                Ok(Some(task)) if task.status.ended().is_some() => {
+                    if let Some(live) = self.inner.live.get(&id) {
+                        live.end(&task);
+                    }
+                }
+                Ok(Some(_)) | Err(_) => {}
             }
         }
+    }
+}
+
+impl Live {
+    fn end(&self, task: &Task) {
+        self.until_ms.store(task.forgotten().unwrap_or_default().0, Ordering::Relaxed);
+        self.changed.send_replace(());
+        self.ended.cancel();
     }
 }
 

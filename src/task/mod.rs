@@ -5,18 +5,22 @@
 
 mod clock;
 mod id;
+mod lease;
 mod model;
 mod owner;
 mod question;
+mod session;
 mod status;
 mod store;
 mod transition;
 
 pub use clock::Timestamp;
 pub use id::TaskId;
+pub use lease::{Execution, Lease, ReplicaId, Sealed, Way};
 pub use model::{Made, Task};
 pub use owner::{Access, Fingerprint, Identity, Owner, OwnerMode};
 pub use question::{Question, QuestionKey};
+pub use session::SessionRecord;
 pub use status::{Failure, Note, Reason, Status};
-pub use store::{BoxFuture, Full, ListQuery, Purged, Replaced, StoreError, TaskStore};
+pub use store::{BoxFuture, ClaimQuery, Full, ListQuery, Purged, Replaced, StoreError, TaskStore};
 pub use transition::{Event, Rejected};

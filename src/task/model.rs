@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::millis;
-use super::{Owner, Status, TaskId, Timestamp};
+use super::{Execution, Lease, Owner, Status, TaskId, Timestamp};
 
 /// How a task was announced; it may be read in any way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,10 @@ pub struct Task {
     pub threshold: Duration,
     /// What has become of it.
     pub status: Status,
+    /// What a restart may do with it while it runs.
+    pub execution: Execution,
+    /// Who runs it; `None` if it has ended, or nobody does.
+    pub lease: Option<Lease>,
     /// Whether the outcome was read by its owner.
     pub fetched: bool,
     /// Counts replacements; fences writers that come back late.

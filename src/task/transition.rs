@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Failure, Note, Question, QuestionKey, Status, Task, Timestamp};
+use super::{Execution, Failure, Note, Question, QuestionKey, Status, Task, Timestamp};
 
 /// Something that happened to a task.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub enum Event {
     Fetched,
     /// Its outcome makes room for others.
     Evicted,
+    /// A restart may do something else with it from now on. Readers see nothing of it.
+    Executes(Execution),
 }
 
 /// The event comes too late or too early; the task stays as it is.
@@ -78,9 +80,15 @@ impl Task {
             Event::Completed { bytes, tool_error } => Status::Completed { ended: now, bytes, tool_error },
             Event::Failed(failure) => Status::Failed { ended: now, failure },
             Event::Cancelled => Status::Cancelled { ended: now },
+            Event::Executes(execution) => return Ok(Self { execution, ..self.clone() }),
             Event::Fetched | Event::Evicted => return Err(Rejected),
         };
-        Ok(Self { status, updated: now, ..self.clone() })
+        let mut next = Self { status, updated: now, ..self.clone() };
+        if next.status.ended().is_some() {
+            next.execution = Execution::LOCAL;
+            next.lease = None;
+        }
+        Ok(next)
     }
 
     fn when_ended(&self, ended: Timestamp, event: &Event, now: Timestamp) -> Result<Self, Rejected> {
@@ -93,6 +101,7 @@ impl Task {
             | Event::Completed { .. }
             | Event::Failed(_)
             | Event::Cancelled
+            | Event::Executes(_)
             | Event::Fetched
             | Event::Evicted => Err(Rejected),
         }
@@ -106,7 +115,7 @@ fn at_work(note: Option<Note>, questions: Vec<Question>) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::{Identity, Made, Owner, OwnerMode, Reason, TaskId};
+    use crate::task::{Identity, Lease, Made, Owner, OwnerMode, Reason, ReplicaId, Sealed, TaskId};
     use proptest::prelude::*;
     use std::time::Duration;
 
@@ -123,6 +132,8 @@ mod tests {
             poll_interval: Duration::from_secs(2),
             threshold: Duration::from_secs(1),
             status: Status::Working { note: None },
+            execution: Execution::Unstarted,
+            lease: Some(Lease { holder: ReplicaId::random(), until: Timestamp(9_000) }),
             fetched: false,
             version: 0,
         }
@@ -142,6 +153,7 @@ mod tests {
             Just(Event::Cancelled),
             Just(Event::Fetched),
             Just(Event::Evicted),
+            Just(Event::Executes(Execution::LOCAL)),
         ]
     }
 
@@ -160,6 +172,7 @@ mod tests {
                             prop_assert!(after.expires() <= before.expires());
                         }
                         prop_assert!(after.fetched >= before.fetched);
+                        prop_assert_eq!(after.lease.is_some(), after.status.ended().is_none());
                     task = after;
                 }
                 prop_assert_eq!(task.expires().is_some(), task.status.ended().is_some());
@@ -196,6 +209,16 @@ mod tests {
         let evicted = done.apply(Event::Evicted, Timestamp(2_500)).unwrap();
         assert!(evicted.is_expired(Timestamp(2_500)));
         assert_eq!(evicted.status, done.status);
+    }
+
+    #[test]
+    fn what_a_restart_needs_is_gone_at_the_end() {
+        let now = Timestamp(2_000);
+        let repeat = Execution::Local { repeat: Some(Sealed("{}".into())) };
+        let sent = task().apply(Event::Executes(repeat.clone()), now).unwrap();
+        assert_eq!((&sent.execution, sent.updated), (&repeat, task().updated), "readers see no change");
+        let done = sent.apply(Event::Cancelled, now).unwrap();
+        assert_eq!((done.execution, done.lease), (Execution::LOCAL, None));
     }
 
     #[test]

@@ -226,7 +226,7 @@ impl Deferred {
                 }
                 true
             }
-            Err(ApplyError::Rejected(_) | ApplyError::Missing) => false,
+            Err(ApplyError::Rejected(_) | ApplyError::Missing | ApplyError::Superseded) => false,
             Err(ApplyError::Store(error)) => {
                 warn!(task = self.task.id.short(), %error, "what happened cannot be stored");
                 false
@@ -279,6 +279,7 @@ impl Deferred {
                     return self.announce_status();
                 }
                 Err(ApplyError::Missing) => return error!(task = self.task.id.short(), "the task is gone"),
+                Err(ApplyError::Superseded) => return,
                 Err(ApplyError::Store(problem)) => {
                     warn!(task = self.task.id.short(), error = %problem, "its end cannot be stored yet");
                     tokio::time::sleep(wait).await;

@@ -6,7 +6,7 @@ use tracing::{info, warn};
 use crate::call::{Answer, Body, Error};
 use crate::dialect::{Dialect, core, ext, job};
 use crate::jsonrpc::result_response;
-use crate::task::{Status, Task, TaskId};
+use crate::task::{Execution, Status, Task, TaskId};
 use crate::upstream::headers;
 
 use super::held::{End, Held};
@@ -68,6 +68,8 @@ impl Held {
             poll_interval: deferral.poll_interval,
             threshold: deferral.threshold,
             status: Status::Working { note: self.note.clone() },
+            execution: Execution::LOCAL,
+            lease: Some(tasks.lease()),
             fetched: false,
             version: 0,
         })

@@ -130,7 +130,11 @@ mod tests {
         let (metrics, clock) = (Metrics::new(), Clock::system());
         let options = worker::Options { max_running: 1, max_running_per_owner: 1 };
         Worker {
-            tasks: Tasks::new(Memory::new(store::Options { max_retained: 1 }, clock), clock, metrics.clone()),
+            tasks: Tasks::new(
+                Memory::new(store::Options { max_retained: 1, ..store::Options::default() }, clock),
+                clock,
+                metrics.clone(),
+            ),
             work: Work::new(),
             limits: Arc::new(worker::Limits::new(options)),
             ports: worker::Ports::default(),

@@ -1,0 +1,20 @@
+//! What is stored of a session, so that calls on it are deferred in the same way after a restart.
+
+use crate::mcp::{ClientHello, ServerHello};
+
+use super::Timestamp;
+
+/// What the two sides of a session said, and how long that is remembered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// What the client said in `initialize`.
+    pub client: ClientHello,
+    /// What the upstream answered.
+    pub server: ServerHello,
+    /// Whether the id is taskgate's own, unknown to the upstream.
+    pub minted: bool,
+    /// Whether its client deleted it.
+    pub ended: bool,
+    /// When it may be forgotten.
+    pub expires: Timestamp,
+}
