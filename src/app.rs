@@ -11,9 +11,10 @@ use crate::admin::{self, Admin};
 use crate::config::{self, Config};
 use crate::gateway::{self, Framing, Gateway, Handling, Route};
 use crate::server::{Handled, Handler, Inbound, Labels, Listener, Upgrade};
-use crate::session::{self, Fingerprints, Patience, Sessions};
+use crate::session::{self, Fingerprints, Patience, Seal, Sessions};
 use crate::shutdown::Work;
 use crate::store::{Clock, Memory, Tasks};
+use crate::task::{StoreError, Task};
 use crate::telemetry::Readiness;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::{self, Upstream};
@@ -25,6 +26,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const COUNT_EVERY: Duration = Duration::from_secs(2);
 /// How often a draining process looks whether it may leave.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// What readiness says while the store cannot be written.
+const STORE: &str = "store unavailable";
 
 /// Why the application did not start.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +42,9 @@ pub enum Error {
         /// Why.
         error: std::io::Error,
     },
+    /// The store does not work.
+    #[error("the store cannot be used: {0}")]
+    Store(StoreError),
     /// An upstream cannot be set up.
     #[error("upstream {name:?}: {error}")]
     Upstream {
@@ -70,8 +76,13 @@ impl App {
         let clock = Clock::system();
         let lease = config.store.lease;
         let tasks = Tasks::new(Memory::new(config.store, clock), clock, metrics.clone()).with_lease(lease);
+        let secret = match config.secret {
+            Some(secret) => secret,
+            None => tasks.secret().await.map_err(Error::Store)?.to_vec(),
+        };
         let worker = Worker {
             tasks,
+            seal: Seal::new(&secret),
             work: work.clone(),
             limits: Arc::new(Limits::new(config.worker)),
             ports: Ports::default(),
@@ -85,7 +96,7 @@ impl App {
             address: config.server.listen,
             error,
         })?;
-        let fingerprints = config.secret.as_deref().map_or_else(Fingerprints::random, Fingerprints::new);
+        let fingerprints = Fingerprints::new(&secret);
         let routes = routes(config.upstreams, (&config.session, &fingerprints), (&work, &metrics))?;
         let tasks = worker.tasks.clone();
         sweep(&work, async move { tasks.sweep().await });
@@ -93,7 +104,13 @@ impl App {
         sweep(&work, async move { tasks.hold().await });
         let gateway = Gateway::new(routes, config.gateway, worker.clone(), fingerprints);
         count_sessions(&work, gateway.clone(), metrics.clone());
+        if worker.tasks.is_durable() {
+            let (taking_over, remembering) = (gateway.clone(), gateway.clone());
+            sweep(&work, async move { taking_over.recover(lease / 3).await });
+            sweep(&work, async move { remembering.refresh_sessions().await });
+        }
         let readiness = Readiness::new();
+        watch_store(&work, worker.tasks.clone(), readiness.clone());
         let admin_addr = match config.admin {
             Some(options) => Some(serve_admin(options, &readiness, metrics, &work).await?),
             None => None,
@@ -127,9 +144,7 @@ impl App {
     pub async fn finished(&self) {
         let until = Instant::now() + self.drain_timeout;
         let tasks = &self.worker.tasks;
-        let mut unread = tasks.running().await;
-        // Whoever polls for these comes back within that time, or not at all.
-        unread.extend(tasks.unread(tasks.now().minus(self.drain_timeout)).await);
+        let mut unread = if tasks.is_durable() { Vec::new() } else { self.unread().await };
         loop {
             unread = tasks.still_wanted(&unread).await;
             if self.worker.is_idle() && unread.is_empty() {
@@ -150,6 +165,19 @@ impl App {
         }
         self.stop();
         self.worker.work.finished(LAST_WORDS).await;
+        if let Err(error) = tasks.release().await {
+            warn!(%error, "what is left is taken over later");
+        }
+        tasks.close().await;
+    }
+
+    /// What would be lost with the process: tasks that run, and outcomes that somebody may come back for.
+    async fn unread(&self) -> Vec<Task> {
+        let tasks = &self.worker.tasks;
+        let mut unread = tasks.running().await;
+        // Whoever polls for these comes back within that time, or not at all.
+        unread.extend(tasks.unread(tasks.now().minus(self.drain_timeout)).await);
+        unread
     }
 
     /// Cuts everything off now.
@@ -213,6 +241,16 @@ fn count_sessions(work: &Work, gateway: Gateway, metrics: Metrics) {
             metrics.sessions(gateway.sessions());
             gateway.forget_streams();
             tokio::time::sleep(COUNT_EVERY).await;
+        }
+    });
+}
+
+/// Readiness says so while the store cannot be written.
+fn watch_store(work: &Work, tasks: Tasks, readiness: Readiness) {
+    sweep(work, async move {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if tasks.is_failing() { readiness.set(STORE) } else { readiness.clear(STORE) }
         }
     });
 }

@@ -167,7 +167,8 @@ mod tests {
         assert_eq!(outcome(&task, None).unwrap_err().map(|error| error.code), None, "it has not ended");
         let key = QuestionKey::random();
         let params = Some(r#"{"message":"Proceed?"}"#.into());
-        let asked = Event::Asked(Question { key, method: "elicitation/create".into(), params });
+        let asked =
+            Event::Asked(Question { key, method: "elicitation/create".into(), params, upstream_id: "0".into() });
         let told = value(&read(&task.apply(asked, now).unwrap(), now, Spelling::Both));
         assert_eq!((&told["status"], &told["ttlMs"]), (&json!("input_required"), &told["ttl"]));
         assert_eq!(told["statusMessage"], "waiting for an answer: Proceed?");

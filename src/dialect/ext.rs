@@ -153,6 +153,7 @@ mod tests {
             key: QuestionKey::random(),
             method: method.into(),
             params: params.map(Into::into),
+            upstream_id: "0".into(),
         };
         let (one, two) = (ask("elicitation/create", Some(r#"{"message":"Go?","n":1.0}"#)), ask("roots/list", None));
         let asked = sample(1, 1_000).apply(Event::Asked(one.clone()), now).unwrap();

@@ -44,12 +44,14 @@ impl Gateway {
                 return forbidden();
             }
             session.end();
+            self.remember(&leg.upstream, &session);
             self.end_tasks(&session).await;
             self.delete_when_idle(leg, session);
             return Answer::empty(StatusCode::OK);
         }
         if session.minted {
             session.end();
+            self.remember(&leg.upstream, &session);
             return Answer::empty(StatusCode::NO_CONTENT);
         }
         let client = leg.upstream.client.clone();
@@ -59,6 +61,7 @@ impl Gateway {
             Ok(Ok(answer)) => {
                 if answer.status().is_success() {
                     session.end();
+                    self.remember(&leg.upstream, &session);
                     self.end_tasks(&session).await;
                 }
                 passed(answer)

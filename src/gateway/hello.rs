@@ -71,6 +71,7 @@ impl Gateway {
         };
         if let Some(session) = session {
             session.accepted(caller.leg.credential(), head);
+            self.remember(upstream, &session);
             if session.minted
                 && let Ok(id) = HeaderValue::from_str(&session.id)
             {

@@ -177,7 +177,7 @@ impl Gateway {
         let Some(job_id) = &call.job_id else {
             return Err(job::bad_arguments("job_id is missing: pass the job_id of the handle."));
         };
-        match access::find(tasks, caller, job_id).await {
+        match access::find(&self.inner.worker, caller, job_id).await {
             Ok(Some(task)) if task.is_expired(tasks.now()) => Err(job::expired()),
             Ok(Some(task)) => Ok(task),
             Ok(None) => Err(job::not_found()),

@@ -12,6 +12,7 @@ mod hello;
 mod jobs;
 mod listen;
 mod options;
+mod recover;
 mod resume;
 mod tasks;
 mod wait;
@@ -155,6 +156,13 @@ impl Gateway {
         let Some(route) = self.route(&request.path).cloned() else {
             return plain(Answer::empty(StatusCode::NOT_FOUND)).into();
         };
+        match self.unknown_session(&route, &request) {
+            Some(id) => self.after_restoring(id, route, request),
+            None => self.dispatch(route, request),
+        }
+    }
+
+    fn dispatch(&self, route: Arc<Route>, request: Request) -> Handling {
         match request.method {
             Method::POST => self.post(route, request),
             Method::GET => self.get(route, request),

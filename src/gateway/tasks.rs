@@ -39,7 +39,7 @@ impl Gateway {
             list_cursor(&params).is_some_and(|cursor| cursor.starts_with(OURS))
         } else {
             let id = params.task_id().unwrap_or_default();
-            matches!(access::find(&self.inner.worker.tasks, &caller, &id).await, Ok(Some(_)))
+            matches!(access::find(&self.inner.worker, &caller, &id).await, Ok(Some(_)))
         };
         if is_ours {
             return self.own_tasks(caller, message, id).await;
@@ -167,7 +167,7 @@ impl Gateway {
         let text = message.id().and_then(|id| serde_json::from_str::<String>(id.raw()).ok());
         let Some(key) = text.as_deref().and_then(QuestionKey::parse) else { return Ok(false) };
         let Some(task) = self.inner.worker.ports.asker(&key) else { return Ok(true) };
-        let found = access::find(&self.inner.worker.tasks, caller, &task.to_string()).await;
+        let found = access::find(&self.inner.worker, caller, &task.to_string()).await;
         if let Some(task) = found.map_err(|error| unavailable(&error))? {
             self.hand_in(&task, key, message.text().clone()).await.map_err(|error| unavailable(&error))?;
         }
@@ -183,7 +183,7 @@ impl Gateway {
                     let (created, id) = core::read_cursor(text).ok_or_else(wrong)?;
                     // A page begins after a task of the caller's own, also when that is forgotten by now.
                     let id_text = id.to_string();
-                    let found = access::find(&self.inner.worker.tasks, caller, &id_text).await;
+                    let found = access::find(&self.inner.worker, caller, &id_text).await;
                     if found.map_err(|error| unavailable(&error))?.is_none() && self.is_ours(Some(&id_text)).await {
                         return Err(wrong());
                     }
@@ -224,7 +224,7 @@ impl Gateway {
     pub(super) async fn task_of(&self, caller: &Caller, params: &Params<'_>) -> Result<Task, Error> {
         let tasks = &self.inner.worker.tasks;
         let id = params.task_id().ok_or_else(|| Error::InvalidParams("taskId is missing: it is a string".into()))?;
-        let task = access::find(tasks, caller, &id).await.map_err(|error| unavailable(&error))?;
+        let task = access::find(&self.inner.worker, caller, &id).await.map_err(|error| unavailable(&error))?;
         let task = task.ok_or_else(|| Error::InvalidParams(NOT_AVAILABLE.into()))?;
         if task.is_expired(tasks.now()) {
             return Err(Error::InvalidParams(EXPIRED.into()));

@@ -8,6 +8,7 @@ mod hub;
 mod model;
 mod options;
 mod patience;
+mod seal;
 mod sessions;
 
 pub use calls::{Calls, InFlight, Named, Phase, Ticket};
@@ -17,4 +18,5 @@ pub use hub::{Asking, Hub, Need, ROOM, Start, Turn};
 pub use model::{Hello, Kept, Session};
 pub use options::Options;
 pub use patience::{Habit, Patience};
+pub use seal::Seal;
 pub use sessions::Sessions;

@@ -76,6 +76,32 @@ impl Sessions {
         session
     }
 
+    /// A session that began elsewhere, with what was said there.
+    #[must_use]
+    pub fn restore(&self, id: &str, hello: Hello, minted: bool) -> Arc<Session> {
+        let session = self.find(id).unwrap_or_else(|| self.insert(id, minted));
+        session.set_hello(hello);
+        session
+    }
+
+    /// The keyed hash of a session's id.
+    #[must_use]
+    pub fn fingerprint(&self, id: &str) -> Fingerprint {
+        self.fingerprints.session(&self.path, id)
+    }
+
+    /// How long a session may be silent.
+    #[must_use]
+    pub fn idle(&self) -> Duration {
+        self.options.idle
+    }
+
+    /// All that are known.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Session>> {
+        self.by_id.iter().map(|session| session.clone()).collect()
+    }
+
     /// How many are known.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -133,7 +159,7 @@ impl Sessions {
             self.make_room();
         }
         let id: Arc<str> = id.into();
-        let session = Arc::new(Session::new(id.clone(), self.fingerprints.session(&self.path, &id), minted));
+        let session = Arc::new(Session::new(id.clone(), self.fingerprint(&id), minted));
         self.touch(&session);
         self.by_id.insert(id, session.clone());
         session

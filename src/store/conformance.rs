@@ -126,6 +126,7 @@ fn every_kind() -> Vec<Task> {
         key: QuestionKey::random(),
         method: "elicitation/create".into(),
         params: params.map(Into::into),
+        upstream_id: "7".into(),
     };
     let questions = vec![question(Some(r#"{"n":9007199254740993}"#)), question(None)];
     let error = r#"{"code":-32000,"message":"no","data":{"n":9007199254740993}}"#;

@@ -43,13 +43,25 @@ impl Tasks {
     /// # Errors
     /// If the engine does not work.
     pub async fn claim(&self, limit: usize) -> Result<Vec<Task>, StoreError> {
+        self.claim_at(self.now(), limit).await
+    }
+
+    async fn claim_at(&self, now: Timestamp, limit: usize) -> Result<Vec<Task>, StoreError> {
         let Lease { holder, until } = self.lease();
-        let taken = self.inner.engine.claim(&ClaimQuery { now: self.now(), holder, until, limit }).await?;
+        let taken = self.inner.engine.claim(&ClaimQuery { now, holder, until, limit }).await?;
         for task in &taken {
             self.runs(task.id);
             info!(task = task.id.short(), tool = &*task.tool, was = task.execution.word(), "task taken over");
         }
         Ok(taken)
+    }
+
+    /// The same for running tasks of whatever holder, where no other process can be using the store.
+    ///
+    /// # Errors
+    /// If the engine does not work.
+    pub async fn claim_all(&self, limit: usize) -> Result<Vec<Task>, StoreError> {
+        self.claim_at(Timestamp(u64::MAX), limit).await
     }
 
     /// Renews the lease on what this process runs, for ever. Cancel safe.
@@ -59,7 +71,7 @@ impl Tasks {
         loop {
             interval.tick().await;
             let Lease { holder, until } = self.lease();
-            if let Err(error) = self.inner.engine.renew(holder, until).await {
+            if let Err(error) = self.noted(self.inner.engine.renew(holder, until).await) {
                 warn!(%error, "the lease on running tasks cannot be renewed");
             }
         }
@@ -88,6 +100,12 @@ impl Tasks {
     pub async fn session(&self, id: Fingerprint) -> Result<Option<SessionRecord>, StoreError> {
         let session = self.inner.engine.get_session(id).await?;
         Ok(session.filter(|session| session.expires > self.now()))
+    }
+
+    /// Whether tasks outlive the process.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.inner.engine.is_durable()
     }
 
     /// A random secret that lives as long as the store: what is keyed with it can be told after a restart.

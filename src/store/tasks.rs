@@ -139,7 +139,13 @@ impl Tasks {
         failed.0 > 0 && self.now().since(failed) < TROUBLE
     }
 
-    fn noted<T>(&self, written: Result<T, StoreError>) -> Result<T, StoreError> {
+    /// Whether the last write failed, however long ago: the lease on running tasks is a write every few seconds.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        self.inner.failed_ms.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn noted<T>(&self, written: Result<T, StoreError>) -> Result<T, StoreError> {
         let failed_ms = if written.is_err() { self.now().0 } else { 0 };
         self.inner.failed_ms.store(failed_ms, Ordering::Relaxed);
         written

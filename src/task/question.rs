@@ -13,6 +13,8 @@ pub struct Question {
     pub method: Arc<str>,
     /// Its parameters, as JSON text.
     pub params: Option<Arc<str>>,
+    /// The id it has upstream, as JSON text.
+    pub upstream_id: Arc<str>,
 }
 
 /// Names one question for ever: random, so that no key is used twice and none can be guessed.

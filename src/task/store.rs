@@ -51,6 +51,11 @@ pub trait TaskStore: Send + Sync + 'static {
     /// A random secret that lives as long as the store.
     fn secret(&self) -> BoxFuture<'_, Result<[u8; 32], StoreError>>;
 
+    /// Whether what it keeps outlives the process.
+    fn is_durable(&self) -> bool {
+        false
+    }
+
     /// Writes down what is under way and lets go of everything; whatever is asked later fails.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
@@ -121,6 +126,10 @@ pub enum StoreError {
 
 /// An engine that several handles share.
 impl<S: TaskStore + ?Sized> TaskStore for Arc<S> {
+    fn is_durable(&self) -> bool {
+        (**self).is_durable()
+    }
+
     fn create<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<(), StoreError>> {
         (**self).create(task)
     }

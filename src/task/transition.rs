@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn question() -> Question {
-        Question { key: QuestionKey::random(), method: "roots/list".into(), params: None }
+        Question { key: QuestionKey::random(), method: "roots/list".into(), params: None, upstream_id: "0".into() }
     }
 
     fn event() -> impl Strategy<Value = Event> {

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
@@ -101,6 +102,24 @@ impl Exchange {
             Kind::Json | Kind::Other => Source::Whole(Whole::new(body, limits)),
         };
         Ok(Self { status: head.status, headers: head.headers, kind, source })
+    }
+
+    /// An event stream that another process has read up to the event `cursor`, taken up after that one; `wait` is how
+    /// long the upstream wants to be left alone before. Nothing is sent until the first event is asked for.
+    #[must_use]
+    pub fn resumed(client: &Client, cursor: (&str, Option<Duration>), limits: Limits, resume: Resume) -> Self {
+        let stream = Resumed::after(client.clone(), cursor, limits.max, resume);
+        let source = Source::Events(Box::new(stream));
+        Self { status: StatusCode::OK, headers: HeaderMap::new(), kind: Kind::Events, source }
+    }
+
+    /// Where the stream can be taken up: after this event, and after this wait.
+    #[must_use]
+    pub fn cursor(&self) -> Option<(&str, Option<Duration>)> {
+        match &self.source {
+            Source::Events(stream) => stream.cursor(),
+            Source::Whole(_) => None,
+        }
     }
 
     /// The answer's status.
@@ -261,11 +280,9 @@ impl http_body::Body for Rest {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-    use std::time::Duration;
-
     use async_compression::tokio::write::{BrotliEncoder, GzipEncoder, ZlibEncoder, ZstdEncoder};
     use futures_util::FutureExt;
+    use std::sync::Mutex;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
-use crate::mcp::header::{LAST_EVENT_ID, SESSION_ID};
+use crate::mcp::header::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::session::{Session, Sessions};
 use crate::telemetry::metrics::{Metrics, UpstreamTimer};
 
@@ -66,6 +66,7 @@ pub struct Leg {
 
 #[derive(Clone, Debug)]
 struct Way {
+    query: Option<Arc<str>>,
     uri: Uri,
     headers: Arc<HeaderMap>,
     credential: Option<HeaderValue>,
@@ -92,7 +93,30 @@ impl Leg {
         if let Some(cookie) = session.as_ref().and_then(|session| session.cookie()) {
             headers.insert(COOKIE, cookie);
         }
-        Self { upstream, session, way: Arc::new(Way { uri, headers: Arc::new(headers), credential }) }
+        Self {
+            upstream,
+            session,
+            way: Arc::new(Way { query: query.map(Into::into), uri, headers: Arc::new(headers), credential }),
+        }
+    }
+
+    /// The way of somebody who is not there: to this session, with this query and protocol version.
+    #[must_use]
+    pub fn of_absent(
+        upstream: Arc<Upstream>,
+        session: Option<Arc<Session>>,
+        version: Option<&HeaderValue>,
+        query: Option<&str>,
+    ) -> Self {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        if let Some(id) = session.as_ref().and_then(|session| HeaderValue::from_str(&session.id).ok()) {
+            headers.insert(SESSION_ID, id);
+        }
+        if let Some(version) = version {
+            headers.insert(PROTOCOL_VERSION, version.clone());
+        }
+        Self::new(upstream, session, &headers, query)
     }
 
     /// Takes the session id off: `initialize` opens a session, it does not belong to one.
@@ -112,6 +136,12 @@ impl Leg {
         parts.path_and_query = path_and_query.parse().ok().or(parts.path_and_query);
         let uri = Uri::from_parts(parts).unwrap_or_else(|_| self.way.uri.clone());
         Self { way: Arc::new(Way { uri, ..Way::clone(&self.way) }), ..self }
+    }
+
+    /// The client's query.
+    #[must_use]
+    pub fn query(&self) -> Option<&str> {
+        self.way.query.as_deref()
     }
 
     /// The caller's credential, as it brought it.

@@ -77,6 +77,30 @@ impl Resumed {
         Self { client, resume, limit, stage: Stage::Reading(first), cursor: None, retry: None, fruitless: 0 }
     }
 
+    /// A stream that somebody else has read up to the event `cursor`: it is taken up after that one.
+    pub(super) fn after(
+        client: Client,
+        (cursor, wait): (&str, Option<Duration>),
+        limit: usize,
+        resume: Resume,
+    ) -> Self {
+        let until = Instant::now() + wait.unwrap_or_default().min(LONGEST);
+        Self {
+            client,
+            resume: Some(resume),
+            limit,
+            stage: Stage::Waiting(until),
+            cursor: HeaderValue::from_str(cursor).ok(),
+            retry: wait,
+            fruitless: 1,
+        }
+    }
+
+    /// The last event that had an id, and how long the upstream wants to be left alone before it is asked again.
+    pub(super) fn cursor(&self) -> Option<(&str, Option<Duration>)> {
+        Some((self.cursor.as_ref()?.to_str().ok()?, self.retry))
+    }
+
     /// The next event. Cancel safe.
     ///
     /// # Errors

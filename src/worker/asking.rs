@@ -42,6 +42,10 @@ impl Deferred {
     /// The upstream asks: a ping is answered, what cannot be put to the client is declined, the rest is kept open.
     pub(super) async fn asked(&mut self, message: &Envelope) {
         let Some(id) = message.id() else { return };
+        if self.asked.iter().any(|asked| asked.upstream_id == *id) {
+            // A stream that was taken up tells again what it told before.
+            return;
+        }
         if !self.held.assignment.listener.abilities.allow(message.method()) {
             return self.held.refuse(id, message.method());
         }
@@ -49,15 +53,29 @@ impl Deferred {
             key: QuestionKey::random(),
             method: message.method().into(),
             params: message.params().map(Into::into),
+            upstream_id: id.raw().into(),
         };
         if !self.note_change(Event::Asked(question.clone())).await {
             return self.held.refuse(id, message.method());
         }
+        self.keep_open(question, id.clone());
+        self.offer();
+    }
+
+    fn keep_open(&mut self, question: Question, upstream_id: Id) {
         self.port.asked(&question.key);
         let until = Instant::now() + self.held.assignment.input_timeout;
-        self.asked.push(Asked { question, upstream_id: id.clone(), until, offered: Offered::Nowhere });
+        self.asked.push(Asked { question, upstream_id, until, offered: Offered::Nowhere });
         self.runtime.pause();
-        self.offer();
+    }
+
+    /// Questions that were open when another process ended can be answered here.
+    pub(super) fn reopen(&mut self) {
+        for question in self.task.status.questions().to_vec() {
+            if let Some(id) = Id::from_raw(question.upstream_id.as_bytes()) {
+                self.keep_open(question, id);
+            }
+        }
     }
 
     /// Questions that came while the client was away are asked anew, under names of ours.

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use crate::call::Error;
 use crate::jsonrpc::{Envelope, ErrorObject, Kind as MessageKind, entries};
 use crate::mcp::method;
 use crate::session::Hub;
 use crate::store::ApplyError;
-use crate::task::{Event, Failure, Note, Task};
+use crate::task::{Event, Execution, Failure, Note, Task};
 use crate::telemetry::metrics::Counted;
 use crate::upstream::{self, Arrived};
 
@@ -30,6 +30,8 @@ use super::upcall::Came;
 const TOLD: usize = 500;
 /// How often a change of words alone is pushed.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// How often the place in the upstream's stream is written down: what came after it is only told again.
+const MARK_EVERY: Duration = Duration::from_secs(5);
 
 /// A call in flight that is a task.
 pub(super) struct Deferred {
@@ -42,6 +44,8 @@ pub(super) struct Deferred {
     pub(super) listeners: u64,
     /// When its status was pushed last.
     pub(super) announced: Instant,
+    /// When it was last written down where its answer can be taken up.
+    marked: Option<Instant>,
     _permit: Permit,
     _counted: Counted,
 }
@@ -56,6 +60,8 @@ enum End {
     Cancelled,
     /// It had to be stopped.
     Stopped(Error),
+    /// Another process will go on with it.
+    HandedOver,
 }
 
 impl Deferred {
@@ -68,8 +74,19 @@ impl Deferred {
         let port = held.worker.ports.open(task.id);
         let (runtime, asked, listeners) = (held.runtime, Vec::new(), held.hub().map_or(0, |hub| hub.attachments()));
         let announced = Instant::now();
-        let mut deferred =
-            Self { runtime, held, task, port, asked, listeners, announced, _permit: permit, _counted: counted };
+        let mut deferred = Self {
+            runtime,
+            held,
+            task,
+            port,
+            asked,
+            listeners,
+            announced,
+            marked: None,
+            _permit: permit,
+            _counted: counted,
+        };
+        deferred.reopen();
         Box::pin(deferred.take_over()).await;
         let end = deferred.wait(&ended).await;
         Box::pin(deferred.conclude(end)).await;
@@ -86,6 +103,7 @@ impl Deferred {
                 self.refresh().await;
                 self.call_off("the task was cancelled").await;
             }
+            End::HandedOver => info!(task = self.task.id.short(), "left to the next start"),
             End::Stopped(error) => {
                 let too_long = matches!(error, Error::MaxRuntime(_));
                 self.settle(Event::Failed(error.into_failure()), None).await;
@@ -119,7 +137,11 @@ impl Deferred {
                 came = self.held.upcall.next() => match came {
                     Ok(came) => {
                         busy = came.says_something();
-                        self.came(came).await
+                        let end = self.came(came).await;
+                        if end.is_none() {
+                            Box::pin(self.mark()).await;
+                        }
+                        end
                     }
                     Err(error) if self.held.follow_on(&error) => None,
                     Err(error) => Some(End::Failed(lost(error))),
@@ -133,13 +155,33 @@ impl Deferred {
                 }
                 () = self.held.patience.reached() => { self.held.decline_questions(); None }
                 () = alarm.reached() => self.ring().await,
-                () = work.severed() => {
-                    Some(End::Stopped(Error::OutcomeUnknown("the proxy shut down while it ran".into())))
-                }
+                () = work.severed() => Some(self.cut_off()),
             };
             if let Some(end) = end {
                 return end;
             }
+        }
+    }
+
+    /// The process ends: whoever starts next goes on with what can be gone on with.
+    fn cut_off(&self) -> End {
+        let goes_on = self.held.worker.tasks.is_durable() && self.task.execution != Execution::LOCAL;
+        if goes_on {
+            End::HandedOver
+        } else {
+            End::Stopped(Error::OutcomeUnknown("the proxy shut down while it ran".into()))
+        }
+    }
+
+    /// Writes down where the answer can be taken up, the first time at once.
+    async fn mark(&mut self) {
+        if self.marked.is_some_and(|marked| marked.elapsed() < MARK_EVERY) {
+            return;
+        }
+        let execution = self.held.execution(&self.task.upstream);
+        if execution != Execution::LOCAL && !is_same_place(&execution, &self.task.execution) {
+            self.marked = Some(Instant::now());
+            let _ = self.note_change(Event::Executes(execution)).await;
         }
     }
 
@@ -216,7 +258,7 @@ impl Deferred {
 
     /// Writes down what happened on the way; `false` if the task does not change by it, or cannot be written.
     pub(super) async fn note_change(&mut self, event: Event) -> bool {
-        match self.held.worker.tasks.apply(self.task.id, event, None).await {
+        match self.held.worker.tasks.report(self.task.id, event, None).await {
             Ok(task) => {
                 // Words alone change often: nobody needs to see each of them.
                 let only_words = std::mem::discriminant(&task.status) == std::mem::discriminant(&self.task.status);
@@ -268,7 +310,7 @@ impl Deferred {
         let tasks = &self.held.worker.tasks;
         let mut wait = Duration::from_millis(100);
         loop {
-            match tasks.apply(self.task.id, event.clone(), result.clone()).await {
+            match tasks.report(self.task.id, event.clone(), result.clone()).await {
                 Ok(task) => {
                     self.task = task;
                     return self.announce_status();
@@ -279,7 +321,9 @@ impl Deferred {
                     return self.announce_status();
                 }
                 Err(ApplyError::Missing) => return error!(task = self.task.id.short(), "the task is gone"),
-                Err(ApplyError::Superseded) => return,
+                Err(ApplyError::Superseded) => {
+                    return warn!(task = self.task.id.short(), "another process has taken the task over");
+                }
                 Err(ApplyError::Store(problem)) => {
                     warn!(task = self.task.id.short(), error = %problem, "its end cannot be stored yet");
                     tokio::time::sleep(wait).await;
@@ -287,6 +331,16 @@ impl Deferred {
                 }
             }
         }
+    }
+}
+
+/// Whether two are equal but for their seals, which differ each time.
+fn is_same_place(one: &Execution, other: &Execution) -> bool {
+    match (one, other) {
+        (Execution::Resumable { cursor, .. }, Execution::Resumable { cursor: other, .. }) => cursor == other,
+        (Execution::Delegated { task, .. }, Execution::Delegated { task: other, .. }) => task == other,
+        (Execution::Local { repeat }, Execution::Local { repeat: other }) => repeat.is_some() == other.is_some(),
+        _ => false,
     }
 }
 

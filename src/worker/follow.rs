@@ -47,6 +47,17 @@ impl Held {
         true
     }
 
+    /// Goes on with a task of the upstream's that another process followed.
+    pub(super) fn follow_known(&mut self, id: &str) {
+        self.followed = Some(Followed { id: id.to_owned(), attempts: 0 });
+        self.ask_for_result(Duration::ZERO);
+    }
+
+    /// The task that is followed.
+    pub(super) fn followed_task(&self) -> Option<&str> {
+        self.followed.as_ref().map(|followed| followed.id.as_str())
+    }
+
     /// The wait for the task broke: takes it up again, unless that was tried too often. Whether it does.
     pub(super) fn follow_on(&mut self, error: &Error) -> bool {
         let Some(followed) = &mut self.followed else { return false };

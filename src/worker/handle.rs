@@ -6,7 +6,7 @@ use tracing::{info, warn};
 use crate::call::{Answer, Body, Error};
 use crate::dialect::{Dialect, core, ext, job};
 use crate::jsonrpc::result_response;
-use crate::task::{Execution, Status, Task, TaskId};
+use crate::task::{Status, Task, TaskId};
 use crate::upstream::headers;
 
 use super::held::{End, Held};
@@ -18,7 +18,8 @@ impl Held {
         self.threshold = Timer::Never;
         let is_core = self.is_core();
         let deferral = self.assignment.deferral.as_mut()?;
-        if self.worker.work.is_draining() && !is_core {
+        // What is only in memory would end with the process: its client is better served by waiting.
+        if self.worker.work.is_draining() && !is_core && !self.worker.tasks.is_durable() {
             return None;
         }
         let limits = &self.worker.limits;
@@ -68,7 +69,7 @@ impl Held {
             poll_interval: deferral.poll_interval,
             threshold: deferral.threshold,
             status: Status::Working { note: self.note.clone() },
-            execution: Execution::LOCAL,
+            execution: self.execution(&self.assignment.leg.upstream.options.path),
             lease: Some(tasks.lease()),
             fetched: false,
             version: 0,

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::call::{Answer, Body, Error, Outlet, Side};
+use crate::call::{Answer, Body, Error, Outlet, Side, outlet};
 use crate::jsonrpc::Envelope;
 use crate::policy::Plan;
 use crate::session::Hub;
@@ -40,6 +40,8 @@ pub(super) struct Held {
     pub(super) threshold: Timer,
     pub(super) client_left: bool,
     again: Option<Outbound>,
+    /// The request, where another process may send it again.
+    pub(super) repeat: Option<Bytes>,
     /// Questions that were relayed.
     pub(super) relayed: Vec<Envelope>,
     /// The task that the upstream made of it.
@@ -73,6 +75,8 @@ impl Held {
         });
         let received = assignment.received;
         let limits = limits(&assignment);
+        let may_repeat = assignment.repeatable && assignment.ticket.call().is_call;
+        let repeat = may_repeat.then(|| assignment.request.body.clone());
         let (upcall, again) = Upcall::begin(&worker, &mut assignment, limits);
         assignment.request.body = Bytes::new();
         Box::new(Self {
@@ -88,6 +92,29 @@ impl Held {
             steps,
             client_left: false,
             again,
+            repeat,
+            relayed: Vec::new(),
+            followed: None,
+        })
+    }
+
+    /// A call that another process has sent, on its way through `upcall`; nobody waits for it here.
+    pub(super) fn taken_over(worker: Worker, assignment: Assignment, upcall: Upcall) -> Box<Self> {
+        let (steps, _) = outlet(1, None);
+        Box::new(Self {
+            threshold: Timer::Never,
+            runtime: Timer::after(assignment.received, assignment.max_runtime),
+            active: Some(Active::new(&worker.active)),
+            counted: None,
+            patience: Timer::Never,
+            worker,
+            assignment,
+            upcall,
+            note: None,
+            steps,
+            client_left: true,
+            again: None,
+            repeat: None,
             relayed: Vec::new(),
             followed: None,
         })

@@ -52,6 +52,12 @@ impl Limits {
         Some(permit)
     }
 
+    /// A permit for what ran already, whatever the limit says.
+    pub(super) fn permit_for_taken_over(self: &Arc<Self>) -> Permit {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        Permit { limits: self.clone(), owner: None }
+    }
+
     /// A permit that counts for no owner: nobody chose to let this call go on.
     pub(super) fn permit_for_nobody(self: &Arc<Self>) -> Option<Permit> {
         let within = |running| (running < self.options.max_running).then_some(running + 1);

@@ -17,16 +17,18 @@ mod listening;
 mod options;
 mod port;
 mod questions;
+mod recover;
 mod relay;
 mod shared;
 mod timer;
 mod upcall;
+mod way;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::call::{Steps, outlet};
-use crate::session::Patience;
+use crate::session::{Patience, Seal};
 use crate::shutdown::Work;
 use crate::store::Tasks;
 use crate::telemetry::metrics::Metrics;
@@ -58,6 +60,8 @@ pub struct Worker {
     pub limits: Arc<Limits>,
     /// Where answers for running tasks are handed in.
     pub ports: Ports,
+    /// Seals what a restart needs.
+    pub seal: Seal,
     /// How long clients wait.
     pub patience: Arc<Patience>,
     /// Counts.

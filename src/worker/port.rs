@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use dashmap::DashMap;
-use tokio::sync::Notify;
+use http::HeaderValue;
+use tokio::sync::{Notify, oneshot};
 
 use crate::call::Outlet;
 use crate::mcp::Abilities;
@@ -18,6 +19,8 @@ use crate::task::{QuestionKey, TaskId};
 pub struct Ports {
     by_task: Arc<DashMap<TaskId, Arc<Port>>>,
     by_key: Arc<DashMap<QuestionKey, TaskId>>,
+    /// Tasks that cannot go on before their owner brings its credential again.
+    waiting: Arc<DashMap<TaskId, oneshot::Sender<HeaderValue>>>,
 }
 
 /// A stream to a client that waits for a task.
@@ -89,6 +92,22 @@ impl Ports {
         };
         port.wake.notify_one();
         Some(Carried { port, name })
+    }
+
+    /// A task cannot go on without its owner's credential: resolves when that is brought. Cancel safe.
+    pub(super) fn wants_credential(&self, task: TaskId) -> oneshot::Receiver<HeaderValue> {
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.insert(task, sender);
+        receiver
+    }
+
+    /// Whoever may see the task asks for it with this credential.
+    pub fn bring(&self, task: TaskId, credential: Option<&HeaderValue>) {
+        if let Some(credential) = credential.filter(|_| !self.waiting.is_empty())
+            && let Some((_, waiting)) = self.waiting.remove(&task)
+        {
+            let _ = waiting.send(credential.clone());
+        }
     }
 
     /// The task that asked, while the question is open.

@@ -69,6 +69,19 @@ impl Upcall {
         }))
     }
 
+    /// Takes up a stream that another process has read up to the event `cursor`.
+    pub(super) fn resumed(leg: &Leg, cursor: (&str, Option<Duration>), limits: Limits) -> Self {
+        Self::Open(Box::new(Exchange::resumed(&leg.upstream.client, cursor, limits, leg.resume())))
+    }
+
+    /// Where the answer can be taken up if this process ends, if it can.
+    pub(super) fn cursor(&self) -> Option<(&str, Option<Duration>)> {
+        match self {
+            Self::Open(exchange) => exchange.cursor(),
+            Self::Opening(_) | Self::Shared(_) | Self::Left | Self::Over => None,
+        }
+    }
+
     /// Waits for what comes next. Cancel safe: what has come is kept here.
     pub(super) async fn next(&mut self) -> Result<Came, Error> {
         match self {

@@ -138,6 +138,7 @@ mod tests {
             work: Work::new(),
             limits: Arc::new(worker::Limits::new(options)),
             ports: worker::Ports::default(),
+            seal: session::Seal::new(b"test"),
             patience: Arc::new(Patience::default()),
             metrics,
             sharing: Arc::default(),

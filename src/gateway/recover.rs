@@ -1,0 +1,117 @@
+//! What outlives a process: tasks that it was running, and what was said in its sessions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use crate::session::{Hello, Session};
+use crate::task::SessionRecord;
+use crate::upstream::Upstream;
+
+use super::{Gateway, Handling, Request, Route, session_id};
+
+/// How many tasks are taken over at once.
+const TAKEN: usize = 100;
+/// How long a session is remembered after it was last heard of, on top of its idle time.
+const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+/// How often it is written down again that a session lives.
+const REFRESHED: Duration = Duration::from_secs(6 * 3600);
+
+impl Gateway {
+    /// Takes over what nobody runs any more: everything at first, where no other process can have the store, then what
+    /// others gave up or left. For ever; cancel safe.
+    pub async fn recover(&self, every: Duration) {
+        let worker = &self.inner.worker;
+        let mut at_start = true;
+        loop {
+            let taken = if at_start { worker.tasks.claim_all(TAKEN).await } else { worker.tasks.claim(TAKEN).await };
+            match taken {
+                Ok(taken) => {
+                    let is_all = taken.len() < TAKEN;
+                    for task in taken {
+                        let upstream = self.route(&task.upstream).map(|route| route.upstream.clone());
+                        worker.take_over(task, upstream);
+                    }
+                    if !is_all {
+                        continue;
+                    }
+                    at_start = false;
+                }
+                Err(error) => warn!(%error, "what another process left cannot be taken over yet"),
+            }
+            tokio::time::sleep(every).await;
+        }
+    }
+
+    /// Writes down every few hours which sessions live. For ever; cancel safe.
+    pub async fn refresh_sessions(&self) {
+        loop {
+            tokio::time::sleep(REFRESHED).await;
+            for route in &self.inner.routes {
+                for session in route.upstream.sessions.all() {
+                    self.store_session(&route.upstream, &session).await;
+                }
+            }
+        }
+    }
+
+    /// Remembers past a restart what was said in a session, or that it ended.
+    pub(super) fn remember(&self, upstream: &Arc<Upstream>, session: &Arc<Session>) {
+        let worker = &self.inner.worker;
+        if worker.tasks.is_durable() {
+            let (gateway, upstream, session) = (self.clone(), upstream.clone(), session.clone());
+            drop(worker.work.spawn(async move { gateway.store_session(&upstream, &session).await }));
+        }
+    }
+
+    async fn store_session(&self, upstream: &Upstream, session: &Session) {
+        let Some(hello) = session.hello() else { return };
+        let tasks = &self.inner.worker.tasks;
+        let record = SessionRecord {
+            client: hello.client.clone(),
+            server: hello.server.clone(),
+            minted: session.minted,
+            ended: session.is_ended(),
+            expires: tasks.now().plus(upstream.sessions.idle().saturating_add(REMEMBERED)),
+        };
+        if let Err(error) = tasks.put_session(session.fingerprint, &record).await {
+            warn!(%error, "a session cannot be stored: after a restart it would have to begin anew");
+        }
+    }
+
+    /// The session that a request names, if it is not known here but may be in the store.
+    pub(super) fn unknown_session(&self, route: &Route, request: &Request) -> Option<String> {
+        let id = session_id(&request.headers).filter(|_| self.inner.worker.tasks.is_durable())?;
+        let is_unknown = !Self::is_stateless(request) && route.upstream.sessions.find(id).is_none();
+        is_unknown.then(|| id.to_owned())
+    }
+
+    /// Answers a request after a look for its session in the store.
+    pub(super) fn after_restoring(&self, id: String, route: Arc<Route>, request: Request) -> Handling {
+        self.later(|gateway| async move {
+            gateway.restore(&route, &id).await;
+            match gateway.dispatch(route, request) {
+                Handling::Ready(reply) => reply,
+                Handling::Later(reply) => reply.await,
+            }
+        })
+    }
+
+    async fn restore(&self, route: &Route, id: &str) {
+        let sessions = &route.upstream.sessions;
+        match self.inner.worker.tasks.session(sessions.fingerprint(id)).await {
+            Ok(Some(record)) => {
+                let hello = Hello { client: record.client, server: record.server };
+                let session = sessions.restore(id, hello, record.minted);
+                if record.ended {
+                    session.end();
+                }
+                route.upstream.answered_hello((!record.minted).then_some(id));
+                info!(path = &*route.upstream.options.path, "a session goes on that began before");
+            }
+            Ok(None) => {}
+            Err(error) => warn!(%error, "a session cannot be looked up: it is taken for a new one"),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What is written down of a running call, so that another process can go on with it.
+//!
+//! Sealed, since it names the session; the client's credential is not part of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use tracing::warn;
+
+use crate::mcp::header;
+use crate::task::{Execution, Sealed, Timestamp, Way};
+
+use super::held::Held;
+
+/// All that is needed to speak to the upstream about a call again.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Known {
+    pub(super) session: Option<String>,
+    pub(super) query: Option<String>,
+    pub(super) version: Option<String>,
+    /// The id that the call has upstream, as JSON text.
+    pub(super) call: String,
+    /// Whether the upstream was shown a credential of the client's.
+    pub(super) credential: bool,
+    /// Whether progress has the client's own token.
+    pub(super) clients_token: bool,
+    pub(super) follows_tasks: bool,
+    /// Until when it may run, in milliseconds since 1970.
+    pub(super) deadline: Option<u64>,
+    pub(super) input_timeout: Duration,
+    pub(super) max_result: u64,
+    /// The request itself, where it may be sent again.
+    pub(super) request: Option<String>,
+}
+
+impl Known {
+    /// Opens what was sealed of a call at the upstream on `path`.
+    pub(super) fn open(held_by: &crate::session::Seal, sealed: &Sealed, path: &str) -> Option<Self> {
+        serde_json::from_slice(&held_by.open(sealed, path)?).ok()
+    }
+}
+
+impl Held {
+    /// What a restart may do with the call, as it stands now, at the upstream on `path`.
+    pub(super) fn execution(&self, path: &str) -> Execution {
+        if !self.worker.tasks.is_durable() {
+            return Execution::LOCAL;
+        }
+        let way = |held: &Self| held.sealed(path, None).map(|sealed| Way { sealed });
+        let execution = match (self.followed_task(), self.upcall.cursor(), &self.repeat) {
+            (Some(task), ..) => way(self).map(|way| Execution::Delegated { task: task.into(), way }),
+            (None, Some((cursor, wait)), _) => {
+                way(self).map(|way| Execution::Resumable { cursor: cursor.into(), wait, way })
+            }
+            (None, None, Some(request)) => {
+                self.sealed(path, Some(request)).map(|sealed| Execution::Local { repeat: Some(sealed) })
+            }
+            (None, None, None) => None,
+        };
+        execution.unwrap_or(Execution::LOCAL)
+    }
+
+    fn sealed(&self, path: &str, request: Option<&Bytes>) -> Option<Sealed> {
+        let (assignment, tasks) = (&self.assignment, &self.worker.tasks);
+        let leg = &assignment.leg;
+        let left = |at: Instant| tasks.now().plus(at.saturating_duration_since(Instant::now()));
+        let known = Known {
+            session: leg.session.as_ref().map(|session| session.id.to_string()),
+            query: leg.query().map(str::to_owned),
+            version: leg.header(header::PROTOCOL_VERSION).and_then(|value| value.to_str().ok()).map(str::to_owned),
+            call: assignment.ticket.call().upstream_id.raw().to_owned(),
+            credential: leg.credential().is_some(),
+            clients_token: assignment.own_token.is_none(),
+            follows_tasks: assignment.follows_tasks,
+            deadline: self.runtime.due().map(|at| left(at).0),
+            input_timeout: assignment.input_timeout,
+            max_result: assignment.max_result,
+            request: request.map(|body| String::from_utf8_lossy(body).into_owned()),
+        };
+        let text = serde_json::to_vec(&known).ok()?;
+        let sealed = self.worker.seal.close(&text, path);
+        if sealed.is_none() {
+            warn!("no randomness: a restart could not go on with this call");
+        }
+        sealed
+    }
+}
+
+/// How long is left until then.
+pub(super) fn until(deadline: u64, now: Timestamp) -> Duration {
+    Timestamp(deadline).since(now)
+}
