@@ -30,6 +30,8 @@ use super::upcall::Came;
 const TOLD: usize = 500;
 /// How often a change of words alone is pushed.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// How often progress is written to a store that outlives the process.
+const WRITE_EVERY: Duration = Duration::from_millis(250);
 /// How often the place in the upstream's stream is written down: what came after it is only told again.
 const MARK_EVERY: Duration = Duration::from_secs(5);
 
@@ -46,6 +48,9 @@ pub(super) struct Deferred {
     pub(super) announced: Instant,
     /// When it was last written down where its answer can be taken up.
     marked: Option<Instant>,
+    /// Progress that is not written down yet, and when it may be.
+    note: Option<Note>,
+    write_at: Timer,
     _permit: Permit,
     _counted: Counted,
 }
@@ -83,6 +88,8 @@ impl Deferred {
             listeners,
             announced,
             marked: None,
+            note: None,
+            write_at: Timer::At(announced),
             _permit: permit,
             _counted: counted,
         };
@@ -175,25 +182,27 @@ impl Deferred {
 
     /// Writes down where the answer can be taken up, the first time at once.
     async fn mark(&mut self) {
-        if self.marked.is_some_and(|marked| marked.elapsed() < MARK_EVERY) {
+        if self.marked.is_some_and(|marked| marked.elapsed() < MARK_EVERY) || !self.held.has_moved(&self.task) {
             return;
         }
+        self.marked = Some(Instant::now());
         let execution = self.held.execution(&self.task.upstream);
-        if execution != Execution::LOCAL && !is_same_place(&execution, &self.task.execution) {
-            self.marked = Some(Instant::now());
-            let _ = self.note_change(Event::Executes(execution)).await;
-        }
+        let _ = self.note_change(Event::Executes(execution)).await;
     }
 
-    /// The first deadline: of the work, or of a question.
+    /// The first deadline: of the work, of a question, or of what is not written down yet.
     fn alarm(&self) -> Timer {
-        let due = [self.runtime.due(), self.patience_ends()].into_iter().flatten().min();
+        let unwritten = self.note.as_ref().and(self.write_at.due());
+        let due = [self.runtime.due(), self.patience_ends(), unwritten].into_iter().flatten().min();
         due.map_or(Timer::Never, Timer::At)
     }
 
     async fn ring(&mut self) -> Option<End> {
         if self.runtime.is_due() {
             return Some(self.too_long());
+        }
+        if self.note.is_some() && self.write_at.is_due() {
+            Box::pin(self.write_note()).await;
         }
         Box::pin(self.expire_questions()).await;
         None
@@ -243,7 +252,17 @@ impl Deferred {
             return;
         }
         self.pass_progress(message);
-        if let Some(note) = Note::read(message.params()) {
+        let Some(note) = Note::read(message.params()) else { return };
+        self.note = Some(note);
+        if self.write_at.is_due() || !self.held.worker.tasks.is_durable() {
+            self.write_note().await;
+        }
+    }
+
+    /// Writes the latest progress down; the next not before a moment has passed, since each is a write to a disk.
+    async fn write_note(&mut self) {
+        self.write_at = Timer::At(Instant::now() + WRITE_EVERY);
+        if let Some(note) = self.note.take() {
             let _ = self.note_change(Event::Progress(note)).await;
         }
     }
@@ -331,16 +350,6 @@ impl Deferred {
                 }
             }
         }
-    }
-}
-
-/// Whether two are equal but for their seals, which differ each time.
-fn is_same_place(one: &Execution, other: &Execution) -> bool {
-    match (one, other) {
-        (Execution::Resumable { cursor, .. }, Execution::Resumable { cursor: other, .. }) => cursor == other,
-        (Execution::Delegated { task, .. }, Execution::Delegated { task: other, .. }) => task == other,
-        (Execution::Local { repeat }, Execution::Local { repeat: other }) => repeat.is_some() == other.is_some(),
-        _ => false,
     }
 }
 

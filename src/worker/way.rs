@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::mcp::header;
-use crate::task::{Execution, Sealed, Timestamp, Way};
+use crate::task::{Execution, Sealed, Task, Timestamp, Way};
 
 use super::held::Held;
 
@@ -60,6 +60,19 @@ impl Held {
             (None, None, None) => None,
         };
         execution.unwrap_or(Execution::LOCAL)
+    }
+
+    /// Whether the place where the call can be taken up is another than the record of `task` says.
+    pub(super) fn has_moved(&self, task: &Task) -> bool {
+        if !self.worker.tasks.is_durable() {
+            return false;
+        }
+        match (self.followed_task(), self.upcall.cursor(), &task.execution) {
+            (Some(task), _, Execution::Delegated { task: known, .. }) => *task != **known,
+            (None, Some((cursor, _)), Execution::Resumable { cursor: known, .. }) => *cursor != **known,
+            (Some(_), ..) | (None, Some(_), _) => true,
+            (None, None, _) => false,
+        }
     }
 
     fn sealed(&self, path: &str, request: Option<&Bytes>) -> Option<Sealed> {
