@@ -13,7 +13,7 @@ use crate::gateway::{self, Framing, Gateway, Handling, Route};
 use crate::server::{Handled, Handler, Inbound, Labels, Listener, Upgrade};
 use crate::session::{self, Fingerprints, Patience, Sessions};
 use crate::shutdown::Work;
-use crate::store::{Clock, Memory, Tasks};
+use crate::store::{self, Clock, Tasks};
 use crate::telemetry::Readiness;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::{self, Upstream};
@@ -39,6 +39,12 @@ pub enum Error {
         /// Why.
         error: std::io::Error,
     },
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] store::OpenError),
+    /// Its secret cannot be read.
+    #[error(transparent)]
+    Secret(#[from] crate::task::StoreError),
     /// An upstream cannot be set up.
     #[error("upstream {name:?}: {error}")]
     Upstream {
@@ -63,13 +69,13 @@ impl App {
     /// Starts everything; when it returns, requests are taken.
     ///
     /// # Errors
-    /// If an address is taken, or an upstream cannot be set up.
+    /// If an address is taken, the store cannot be used, or an upstream cannot be set up.
     pub async fn start(config: Config) -> Result<Self, Error> {
         let work = Work::new();
         let metrics = Metrics::new();
         let clock = Clock::system();
         let lease = config.store.lease;
-        let tasks = Tasks::new(Memory::new(config.store, clock), clock, metrics.clone()).with_lease(lease);
+        let tasks = Tasks::new(store::open(config.store, clock).await?, clock, metrics.clone()).with_lease(lease);
         let worker = Worker {
             tasks,
             work: work.clone(),
@@ -85,7 +91,10 @@ impl App {
             address: config.server.listen,
             error,
         })?;
-        let fingerprints = config.secret.as_deref().map_or_else(Fingerprints::random, Fingerprints::new);
+        let fingerprints = match &config.secret {
+            Some(secret) => Fingerprints::new(secret),
+            None => Fingerprints::new(&worker.tasks.secret().await?),
+        };
         let routes = routes(config.upstreams, (&config.session, &fingerprints), (&work, &metrics))?;
         let tasks = worker.tasks.clone();
         sweep(&work, async move { tasks.sweep().await });
@@ -94,6 +103,8 @@ impl App {
         let gateway = Gateway::new(routes, config.gateway, worker.clone(), fingerprints);
         count_sessions(&work, gateway.clone(), metrics.clone());
         let readiness = Readiness::new();
+        let (tasks, told) = (worker.tasks.clone(), readiness.clone());
+        sweep(&work, async move { tasks.watch(&told).await });
         let admin_addr = match config.admin {
             Some(options) => Some(serve_admin(options, &readiness, metrics, &work).await?),
             None => None,
@@ -150,6 +161,7 @@ impl App {
         }
         self.stop();
         self.worker.work.finished(LAST_WORDS).await;
+        self.worker.tasks.close().await;
     }
 
     /// Cuts everything off now.

@@ -51,6 +51,9 @@ pub trait TaskStore: Send + Sync + 'static {
     /// A random secret that lives as long as the store.
     fn secret(&self) -> BoxFuture<'_, Result<[u8; 32], StoreError>>;
 
+    /// Writes something small: whether the engine works again.
+    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>>;
+
     /// Writes down what is under way and lets go of everything; whatever is asked later fails.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
@@ -163,6 +166,10 @@ impl<S: TaskStore + ?Sized> TaskStore for Arc<S> {
 
     fn secret(&self) -> BoxFuture<'_, Result<[u8; 32], StoreError>> {
         (**self).secret()
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        (**self).probe()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
