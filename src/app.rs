@@ -160,6 +160,11 @@ impl App {
             tokio::time::sleep(LOOK_EVERY.min(until.saturating_duration_since(Instant::now()))).await;
         }
         self.stop();
+        self.closed().await;
+    }
+
+    /// Waits a moment for what was cut off, and closes the store. Call [`App::stop`] first.
+    pub async fn closed(&self) {
         self.worker.work.finished(LAST_WORDS).await;
         self.worker.tasks.close().await;
     }

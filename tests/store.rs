@@ -1,5 +1,8 @@
 //! Every engine runs the same suite; what only a file has is tested beside it.
 
+#[path = "store/embedded.rs"]
+mod embedded;
+
 use taskgate::store::{Clock, Embedded, Memory, Options, conformance};
 
 fn options() -> Options {
