@@ -13,8 +13,8 @@ use crate::gateway::{self, Framing, Gateway, Handling, Route};
 use crate::server::{Handled, Handler, Inbound, Labels, Listener, Upgrade};
 use crate::session::{self, Fingerprints, Patience, Seal, Sessions};
 use crate::shutdown::Work;
-use crate::store::{Clock, Memory, Tasks};
-use crate::task::{StoreError, Task};
+use crate::store::{self, Clock, Tasks};
+use crate::task::Task;
 use crate::telemetry::Readiness;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::{self, Upstream};
@@ -26,8 +26,6 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const COUNT_EVERY: Duration = Duration::from_secs(2);
 /// How often a draining process looks whether it may leave.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// What readiness says while the store cannot be written.
-const STORE: &str = "store unavailable";
 
 /// Why the application did not start.
 #[derive(Debug, thiserror::Error)]
@@ -42,9 +40,12 @@ pub enum Error {
         /// Why.
         error: std::io::Error,
     },
-    /// The store does not work.
-    #[error("the store cannot be used: {0}")]
-    Store(StoreError),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] store::OpenError),
+    /// Its secret cannot be read.
+    #[error(transparent)]
+    Secret(#[from] crate::task::StoreError),
     /// An upstream cannot be set up.
     #[error("upstream {name:?}: {error}")]
     Upstream {
@@ -69,16 +70,16 @@ impl App {
     /// Starts everything; when it returns, requests are taken.
     ///
     /// # Errors
-    /// If an address is taken, or an upstream cannot be set up.
+    /// If an address is taken, the store cannot be used, or an upstream cannot be set up.
     pub async fn start(config: Config) -> Result<Self, Error> {
         let work = Work::new();
         let metrics = Metrics::new();
         let clock = Clock::system();
         let lease = config.store.lease;
-        let tasks = Tasks::new(Memory::new(config.store, clock), clock, metrics.clone()).with_lease(lease);
+        let tasks = Tasks::new(store::open(config.store, clock).await?, clock, metrics.clone()).with_lease(lease);
         let secret = match config.secret {
             Some(secret) => secret,
-            None => tasks.secret().await.map_err(Error::Store)?.to_vec(),
+            None => tasks.secret().await?.to_vec(),
         };
         let worker = Worker {
             tasks,
@@ -98,19 +99,12 @@ impl App {
         })?;
         let fingerprints = Fingerprints::new(&secret);
         let routes = routes(config.upstreams, (&config.session, &fingerprints), (&work, &metrics))?;
-        let tasks = worker.tasks.clone();
-        sweep(&work, async move { tasks.sweep().await });
-        let tasks = worker.tasks.clone();
-        sweep(&work, async move { tasks.hold().await });
         let gateway = Gateway::new(routes, config.gateway, worker.clone(), fingerprints);
         count_sessions(&work, gateway.clone(), metrics.clone());
-        if worker.tasks.is_durable() {
-            let (taking_over, remembering) = (gateway.clone(), gateway.clone());
-            sweep(&work, async move { taking_over.recover(lease / 3).await });
-            sweep(&work, async move { remembering.refresh_sessions().await });
-        }
+        keep_up(&work, &gateway, &worker.tasks, lease);
         let readiness = Readiness::new();
-        watch_store(&work, worker.tasks.clone(), readiness.clone());
+        let (tasks, told) = (worker.tasks.clone(), readiness.clone());
+        sweep(&work, async move { tasks.watch(&told).await });
         let admin_addr = match config.admin {
             Some(options) => Some(serve_admin(options, &readiness, metrics, &work).await?),
             None => None,
@@ -164,6 +158,12 @@ impl App {
             tokio::time::sleep(LOOK_EVERY.min(until.saturating_duration_since(Instant::now()))).await;
         }
         self.stop();
+        self.closed().await;
+    }
+
+    /// Waits a moment for what was cut off, and closes the store. Call [`App::stop`] first.
+    pub async fn closed(&self) {
+        let tasks = &self.worker.tasks;
         self.worker.work.finished(LAST_WORDS).await;
         if let Err(error) = tasks.release().await {
             warn!(%error, "what is left is taken over later");
@@ -235,22 +235,24 @@ fn sweep(work: &Work, sweep: impl Future<Output = ()> + Send + 'static) {
     }));
 }
 
+/// What goes on beside requests as long as the process lives: pruning, leases, and what others left.
+fn keep_up(work: &Work, gateway: &Gateway, tasks: &Tasks, lease: Duration) {
+    let (pruning, holding) = (tasks.clone(), tasks.clone());
+    sweep(work, async move { pruning.sweep().await });
+    sweep(work, async move { holding.hold().await });
+    if tasks.is_durable() {
+        let (taking_over, remembering) = (gateway.clone(), gateway.clone());
+        sweep(work, async move { taking_over.recover(lease / 3).await });
+        sweep(work, async move { remembering.refresh_sessions().await });
+    }
+}
+
 fn count_sessions(work: &Work, gateway: Gateway, metrics: Metrics) {
     sweep(work, async move {
         loop {
             metrics.sessions(gateway.sessions());
             gateway.forget_streams();
             tokio::time::sleep(COUNT_EVERY).await;
-        }
-    });
-}
-
-/// Readiness says so while the store cannot be written.
-fn watch_store(work: &Work, tasks: Tasks, readiness: Readiness) {
-    sweep(work, async move {
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            if tasks.is_failing() { readiness.set(STORE) } else { readiness.clear(STORE) }
         }
     });
 }

@@ -1,8 +1,27 @@
-//! Every engine runs the same suite.
+//! Every engine runs the same suite; what only a file has is tested beside it.
 
-use taskgate::store::{Clock, Memory, Options, conformance};
+#[path = "store/embedded.rs"]
+mod embedded;
+
+use taskgate::store::{Clock, Embedded, Memory, Options, conformance};
+
+fn options() -> Options {
+    Options { max_retained: 1 << 20, ..Options::default() }
+}
 
 #[tokio::test]
 async fn memory_conforms() {
-    conformance::run(|| Memory::new(Options { max_retained: 1 << 20, ..Options::default() }, Clock::system())).await;
+    conformance::run(async || Memory::new(options(), Clock::system())).await;
+}
+
+#[tokio::test]
+async fn embedded_conforms() {
+    let home = tempfile::tempdir().expect("a directory");
+    let count = std::cell::Cell::new(0);
+    conformance::run(async || {
+        count.set(count.get() + 1);
+        let path = home.path().join(format!("{}.db", count.get()));
+        Embedded::open(path, options(), Clock::system()).await.expect("opened")
+    })
+    .await;
 }

@@ -9,6 +9,7 @@ use humantime::format_duration;
 use super::source;
 use crate::config::{Config, Overrides, Upstream};
 use crate::policy::{Mode, Terms, WithoutTasks};
+use crate::store;
 
 /// What to check.
 #[derive(Debug, clap::Args)]
@@ -38,6 +39,10 @@ fn summary(config: &Config) -> String {
     lines.push(match &config.admin {
         Some(admin) => format!("admin     {}", admin.listen),
         None => "admin     off".to_owned(),
+    });
+    lines.push(match &config.store.kind {
+        store::Kind::Memory => "store     memory".to_owned(),
+        store::Kind::Embedded { path } => format!("store     {}", path.display()),
     });
     config.upstreams.iter().for_each(|upstream| lines.extend(described(upstream)));
     lines.extend(config.warnings.iter().map(|warning| format!("warning: {warning}")));
@@ -80,6 +85,8 @@ mod tests {
     #[test]
     fn the_summary_shows_rules_and_warnings_but_no_secret() {
         let text = r#"
+            [store]
+            kind = "memory"
             [[upstream]]
             name = "solver"
             url = "http://h:1/mcp?key=hunter2"
@@ -98,6 +105,7 @@ mod tests {
             "ok",
             "listen    127.0.0.1:8080",
             "admin     127.0.0.1:9090",
+            "store     memory",
             "upstream  solver: /mcp -> http://h:1/mcp",
             "  get_*, list_*: sync, always held",
             "  run when args.n > 1: async, deferred at once, kept 6h, refused to clients without tasks",
@@ -105,7 +113,7 @@ mod tests {
         ];
         let summary = summary(&config);
         let lines: Vec<_> = summary.lines().collect();
-        assert_eq!(lines[..7], expected);
-        assert!(lines.len() == 8 && lines[7].starts_with("warning: store.kind: "), "{summary}");
+        assert_eq!(lines[..8], expected);
+        assert!(lines.len() == 9 && lines[8].starts_with("warning: store.kind: "), "{summary}");
     }
 }

@@ -12,6 +12,7 @@ mod healthcheck;
 mod init;
 mod run;
 mod source;
+mod store;
 mod tools;
 
 use std::process::ExitCode;
@@ -41,6 +42,8 @@ enum Command {
     Init(init::Args),
     /// Show what an upstream's tools are and how each of them is treated
     Tools(tools::Args),
+    /// Check, export or prune the file of a store
+    Store(store::Args),
     /// Play all flows against a built-in slow server
     Demo(demo::Args),
     /// Ask a running taskgate whether it is alive
@@ -56,6 +59,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Init(args) => init::run(args),
         Command::Tools(args) => tools::run(args),
+        Command::Store(args) => store::run(&args),
         Command::Demo(args) => demo::run(args),
         Command::Healthcheck(args) => healthcheck::run(args),
         Command::Completions(args) => completions::run(args),

@@ -123,8 +123,8 @@ impl Config {
         let server = server::server(root.section("server"), overrides);
         let admin = server::admin(root.section("admin"), overrides, server.options.listen);
         let log = server::log(root.section("log"), overrides);
-        server::store(root.section("store"), overrides);
-        let tasks = tasks::tasks(root.section("tasks"), overrides);
+        let store = server::store(root.section("store"), overrides);
+        let tasks = tasks::tasks(root.section("tasks"), overrides, store);
         let keepalive = server.options.keepalive;
         let gateway = tasks::gateway(root.section("jobs"), root.section("dialect"), &tasks, keepalive);
         let upstreams = upstreams::upstreams(&root, overrides, &Arc::new(tasks.terms));

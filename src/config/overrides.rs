@@ -15,7 +15,7 @@ pub struct Overrides {
     /// How long a call is waited for before it is deferred [default: 4s]
     #[arg(long, value_name = "DURATION", env = "TASKGATE_THRESHOLD")]
     pub threshold: Option<String>,
-    /// Where tasks are kept: memory
+    /// Where tasks are kept: a file, or memory [default: taskgate.db]
     #[arg(long, value_name = "STORE", env = "TASKGATE_STORE", hide_env_values = true)]
     pub store: Option<String>,
     /// Address of health, readiness and metrics; "" for none [default: 127.0.0.1:9090]

@@ -12,6 +12,7 @@ use super::document::Section;
 use super::overrides::Overrides;
 use super::problem::{Wrong, nearest};
 use super::value::{self, Read, Value};
+use crate::store::Kind;
 use crate::telemetry::log::Format;
 use crate::{admin, server, session, telemetry};
 
@@ -148,6 +149,11 @@ pub(super) fn admin(section: Section<'_>, overrides: &Overrides, server: SocketA
     options
 }
 
+/// What `store.kind` may be.
+const KINDS: &str = "\"embedded\" or \"memory\"";
+/// Where tasks are kept unless something else is said.
+pub(super) const DEFAULT_FILE: &str = "taskgate.db";
+
 /// Whether two listeners cannot both have their address.
 fn clash(a: SocketAddr, b: SocketAddr) -> bool {
     let same = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
@@ -193,23 +199,38 @@ fn level(value: &Value<'_>) -> Read<String> {
     }
 }
 
-/// `[store]`: there is nothing to choose in it, but what is written is checked.
-pub(super) fn store(section: Section<'_>, overrides: &Overrides) {
-    let flag = overrides.store_flag();
-    section.read("kind", |value| match value::text(value)?.as_str() {
-        "memory" => Ok(()),
-        kind @ ("embedded" | "redis") => {
-            Err(Wrong::new(format!("{kind:?} is not in this version")).expected("\"memory\"").into())
-        }
-        other => Err(Wrong::new(format!("is {other:?}")).expected("\"memory\"").into()),
+/// `[store]`: which engine, and its file.
+pub(super) fn store(section: Section<'_>, overrides: &Overrides) -> Kind {
+    let memory = section.read("kind", |value| match value::text(value)?.as_str() {
+        "embedded" => Ok(false),
+        "memory" => Ok(true),
+        "redis" => Err(Wrong::new("\"redis\" is not in this version").expected(KINDS).into()),
+        other => Err(Wrong::new(format!("is {other:?}")).expected(KINDS).into()),
     });
-    if flag.value.is_some_and(|store| store != "memory") {
-        section.flag_problem(flag, Wrong::new("only memory is in this version").expected("memory"));
+    let written = section.read("path", |value| match value::text(value)? {
+        path if path.is_empty() => Err(Wrong::new("is empty").expected("a file, such as \"taskgate.db\"").into()),
+        path => Ok(path),
+    });
+    section.not_yet(&["url"]);
+    if memory == Some(true) && written.is_some() {
+        section.warn("path", "is not used: the memory store has no file");
     }
-    section.not_yet(&["path", "url"]);
-    if flag.value.is_none() && !section.has("kind") {
-        section
-            .warn("kind", "the store is memory: tasks are lost when the process ends (kind = \"memory\" accepts that)");
+    let flag = overrides.store_flag();
+    let kind = match flag.value {
+        Some("memory") => Kind::Memory,
+        Some(path) => {
+            if path.contains("://") {
+                let wrong = Wrong::new("names a server, which is not in this version").expected("memory, or a file");
+                section.flag_problem(flag, wrong);
+            }
+            Kind::Embedded { path: path.into() }
+        }
+        None if memory == Some(true) => Kind::Memory,
+        None => Kind::Embedded { path: written.unwrap_or_else(|| DEFAULT_FILE.to_owned()).into() },
+    };
+    if kind == Kind::Memory {
+        section.warn("kind", "the store is memory: tasks are lost when the process ends");
     }
     section.done();
+    kind
 }

@@ -49,7 +49,11 @@ fn defaults() -> Terms {
     }
 }
 
-pub(super) fn tasks(section: Section<'_>, overrides: &Overrides) -> Tasks {
+pub(super) fn tasks(section: Section<'_>, overrides: &Overrides, store: store::Kind) -> Tasks {
+    let max_retained = match &store {
+        store::Kind::Memory => 256 << 20,
+        store::Kind::Embedded { .. } => 4 << 30,
+    };
     let owners = [
         ("auto", OwnerMode::Auto),
         ("session", OwnerMode::Session),
@@ -67,7 +71,8 @@ pub(super) fn tasks(section: Section<'_>, overrides: &Overrides) -> Tasks {
             max_running_per_owner: section.read_or("max_running_per_owner", 64, value::count),
         },
         store: store::Options {
-            max_retained: section.read_or("max_retained", 256 << 20, value::size),
+            kind: store,
+            max_retained: section.read_or("max_retained", max_retained, value::size),
             ..store::Options::default()
         },
         terms,

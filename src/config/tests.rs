@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::*;
 use crate::gateway::{OutputSchema, SessionEnd};
 use crate::policy::{Mode, Retry, WithoutTasks};
+use crate::store::Kind;
 use crate::task::OwnerMode;
 use crate::telemetry::log::Format;
 
@@ -46,7 +47,8 @@ fn an_upstream_is_enough() {
     let admin = config.admin.as_ref().unwrap();
     assert_eq!((admin.listen.port(), &admin.token, admin.metrics_token), (9090, &None, false));
     assert_eq!((config.log.format, config.log.level.as_str()), (Format::Text, "info"));
-    assert_eq!(config.store.max_retained, 256 << 20);
+    assert_eq!(config.store.max_retained, 4 << 30);
+    assert_eq!(config.store.kind, Kind::Embedded { path: "taskgate.db".into() });
     assert_eq!((config.worker.max_running, config.worker.max_running_per_owner), (10_000, 64));
     let gateway = &config.gateway;
     assert!(gateway.handshake_extension && gateway.harvest_progress);
@@ -68,8 +70,7 @@ fn an_upstream_is_enough() {
     assert_eq!((terms.max_ttl, terms.poll_interval, terms.max_runtime), (seconds(86400), seconds(2), seconds(3600)));
     assert_eq!((terms.without_tasks, terms.retry, terms.max_result), (WithoutTasks::Job, Retry::Never, 32 << 20));
     assert!(!terms.coalesce);
-    assert_eq!(config.warnings.len(), 1);
-    assert!(config.warnings[0].contains("tasks are lost"), "{:?}", config.warnings);
+    assert_eq!(config.warnings, [""; 0]);
 }
 
 const EVERY_KEY: &str = r#"
@@ -93,7 +94,8 @@ metrics_token = true
 format = "json"
 level = "info,taskgate::worker=debug"
 [store]
-kind = "memory"
+kind = "embedded"
+path = "a.db"
 [tasks]
 mode = "async"
 without_tasks = "refuse"
@@ -136,6 +138,7 @@ fn every_key_is_read() {
     let admin = config.admin.unwrap();
     assert_eq!((admin.metrics_token, admin.token.as_deref()), (true, Some("abc")));
     assert_eq!((config.log.format, config.worker.max_running), (Format::Json, 16));
+    assert_eq!(config.store.kind, Kind::Embedded { path: "a.db".into() });
     assert_eq!((config.store.max_retained, config.gateway.owner), (1_000_000_000, OwnerMode::Id));
     assert!(!config.gateway.handshake_extension && !config.gateway.harvest_progress);
     assert_eq!((config.gateway.jobs.wait, config.gateway.jobs.output_schema), (seconds(0), OutputSchema::Widen));
@@ -192,14 +195,16 @@ fn secrets_are_not_printed() {
 #[test]
 fn warnings_name_their_place() {
     let text = format!(
-        "[tasks]\nowner = \"principal\"\nthreshold = \"50s\"\n[store]\nkind = \"memory\"\n{UPSTREAM}\
+        "[tasks]\nowner = \"principal\"\nthreshold = \"50s\"\n[store]\nkind = \"memory\"\npath = \"a\"\n{UPSTREAM}\
          [[upstream.rule]]\ntool = [\"a\", \"*\"]\n[[upstream.rule]]\ntool = \"b\"\n"
     );
     let warnings = good(&text).warnings;
     let expected = [
+        ("line 6: store.path", "not used"),
+        ("line 5: store.kind", "tasks are lost"),
         ("line 3: tasks.threshold", "50s"),
         ("line 2: tasks.owner", "held"),
-        ("line 12: upstream[0].rule[1].tool", "rule[0]"),
+        ("line 13: upstream[0].rule[1].tool", "rule[0]"),
     ];
     assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
     for (warning, (place, said)) in warnings.iter().zip(expected) {
@@ -221,7 +226,8 @@ fn flags_go_before_the_file() {
     let text = format!("[server]\nlisten = \"127.0.0.1:8\"\n[tasks]\nthreshold = \"2s\"\n{UPSTREAM}");
     for config in [Config::parse(&text, &overrides).unwrap(), Config::from_flags(&overrides).unwrap()] {
         assert_eq!((config.server.listen.port(), config.log.format), (7, Format::Json));
-        assert!(config.admin.is_none() && config.warnings.is_empty());
+        assert!(config.admin.is_none() && config.warnings.len() == 1);
+        assert_eq!((&config.store.kind, config.store.max_retained), (&Kind::Memory, 256 << 20));
         let upstream = &config.upstreams[0];
         assert_eq!((upstream.options.name.as_str(), upstream.options.path.as_str()), ("default", "/mcp"));
         assert_eq!(
@@ -231,6 +237,9 @@ fn flags_go_before_the_file() {
     }
     let empty = Overrides { upstream: some("http://b/"), listen: some(""), store: some(""), ..none() };
     assert_eq!(Config::from_flags(&empty).unwrap().server.listen.port(), 8080);
+    let file = Overrides { upstream: some("http://b/"), store: some("/x/y.db"), ..none() };
+    let config = Config::parse("[store]\nkind = \"memory\"", &file).unwrap();
+    assert_eq!(config.store.kind, Kind::Embedded { path: "/x/y.db".into() });
 }
 
 #[test]

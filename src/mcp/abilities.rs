@@ -24,6 +24,14 @@ impl Abilities {
         Self { elicitation: has("elicitation"), sampling: has("sampling"), roots: has("roots") }
     }
 
+    /// Capabilities that [`Abilities::read`] reads as these.
+    #[must_use]
+    pub fn capabilities(self) -> String {
+        let declared = [("elicitation", self.elicitation), ("sampling", self.sampling), ("roots", self.roots)];
+        let declared = declared.iter().filter(|(_, has)| *has).map(|(name, _)| format!("\"{name}\":{{}}"));
+        format!("{{{}}}", declared.collect::<Vec<_>>().join(","))
+    }
+
     /// Whether a question with this method can be put to the client.
     #[must_use]
     pub fn allow(self, question: &str) -> bool {
@@ -47,6 +55,9 @@ mod tests {
             [("elicitation/create", true), ("sampling/createMessage", false), ("roots/list", false), ("x/y", false)]
         {
             assert_eq!(some.allow(question), expected, "{question}");
+        }
+        for abilities in [some, Abilities::ALL, Abilities::default()] {
+            assert_eq!(Abilities::read(&abilities.capabilities()), abilities);
         }
         assert!(Abilities::ALL.allow("roots/list") && !Abilities::ALL.allow("x/y"));
     }

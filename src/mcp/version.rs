@@ -42,6 +42,18 @@ impl Version {
     pub fn negotiated(text: &str) -> Self {
         Self::handshake(text).unwrap_or(if text > "2025-11-25" { Self::Later } else { Self::V2025_03_26 })
     }
+
+    /// A text that [`Version::negotiated`] reads as this version.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::V2024_11_05 => "2024-11-05",
+            Self::V2025_03_26 => "2025-03-26",
+            Self::V2025_06_18 => "2025-06-18",
+            Self::V2025_11_25 => "2025-11-25",
+            Self::Later => "later",
+        }
+    }
 }
 
 impl Era {
@@ -84,5 +96,9 @@ mod tests {
         assert!(Version::negotiated("2026-07-28") > Version::V2025_11_25);
         assert!(Version::negotiated("2025-06-18") < Version::V2025_11_25);
         assert_eq!(Version::negotiated("DRAFT"), Version::Later);
+        for text in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2027-01-01"] {
+            let version = Version::negotiated(text);
+            assert_eq!(Version::negotiated(version.text()), version);
+        }
     }
 }

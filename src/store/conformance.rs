@@ -3,7 +3,7 @@
 //! ```no_run
 //! # async fn run() {
 //! use taskgate::store::{Clock, Memory, Options, conformance};
-//! conformance::run(|| Memory::new(Options { max_retained: 1 << 20, ..Options::default() }, Clock::system())).await;
+//! conformance::run(async || Memory::new(Options { max_retained: 1 << 20, ..Options::default() }, Clock::system())).await;
 //! # }
 //! ```
 
@@ -24,18 +24,18 @@ use crate::task::{
 ///
 /// # Panics
 /// If the engine does not conform; the message says where.
-pub async fn run<S: TaskStore>(open: impl Fn() -> S) {
-    keeps_what_it_is_given(open()).await;
-    keeps_every_kind(open()).await;
-    replaces_only_the_version_before(open()).await;
-    decides_races_once(open()).await;
-    lists_a_session_newest_first(open()).await;
-    purges_in_two_steps(open()).await;
-    makes_room_with_what_was_read(open()).await;
-    leases_what_runs(open()).await;
-    gives_each_task_to_one(open()).await;
-    fences_who_comes_back_late(open()).await;
-    remembers_sessions(open()).await;
+pub async fn run<S: TaskStore>(open: impl AsyncFn() -> S) {
+    keeps_what_it_is_given(open().await).await;
+    keeps_every_kind(open().await).await;
+    replaces_only_the_version_before(open().await).await;
+    decides_races_once(open().await).await;
+    lists_a_session_newest_first(open().await).await;
+    purges_in_two_steps(open().await).await;
+    makes_room_with_what_was_read(open().await).await;
+    leases_what_runs(open().await).await;
+    gives_each_task_to_one(open().await).await;
+    fences_who_comes_back_late(open().await).await;
+    remembers_sessions(open().await).await;
 }
 
 /// A working task of session `session`, made at `created`.

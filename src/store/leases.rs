@@ -1,6 +1,7 @@
 //! The part of the handle that says who runs what: a process holds a lease on its running tasks, and takes over those
 //! whose holder is gone.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,12 +10,17 @@ use tracing::{info, warn};
 use crate::task::{
     ClaimQuery, Event, Fingerprint, Lease, ReplicaId, SessionRecord, StoreError, Task, TaskId, Timestamp,
 };
+use crate::telemetry::Readiness;
 
 use super::tasks::Writer;
 use super::{ApplyError, Tasks};
 
 /// How long a lease lasts without renewal, unless the options say otherwise.
 pub const LEASE: Duration = Duration::from_secs(15);
+/// How often it is looked whether the engine works again.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Why a process is not ready.
+const UNAVAILABLE: &str = "store unavailable";
 
 impl Tasks {
     /// Who this handle is among those that share an engine.
@@ -48,7 +54,8 @@ impl Tasks {
 
     async fn claim_at(&self, now: Timestamp, limit: usize) -> Result<Vec<Task>, StoreError> {
         let Lease { holder, until } = self.lease();
-        let taken = self.inner.engine.claim(&ClaimQuery { now, holder, until, limit }).await?;
+        let query = ClaimQuery { now, holder, until, limit };
+        let taken = self.noted(self.inner.engine.claim(&query).await)?;
         for task in &taken {
             self.runs(task.id);
             info!(task = task.id.short(), tool = &*task.tool, was = task.execution.word(), "task taken over");
@@ -90,7 +97,7 @@ impl Tasks {
     /// # Errors
     /// If the engine does not work.
     pub async fn put_session(&self, id: Fingerprint, session: &SessionRecord) -> Result<(), StoreError> {
-        self.inner.engine.put_session(id, session).await
+        self.noted(self.inner.engine.put_session(id, session).await)
     }
 
     /// What is known of a session.
@@ -114,6 +121,18 @@ impl Tasks {
     /// If the engine does not work.
     pub async fn secret(&self) -> Result<[u8; 32], StoreError> {
         self.inner.engine.secret().await
+    }
+
+    /// Says in `readiness` whether tasks can be written, for ever; while they cannot, tries until they can. Cancel safe.
+    pub async fn watch(&self, readiness: &Readiness) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if self.inner.is_broken.load(Ordering::Relaxed) && self.noted(self.inner.engine.probe().await).is_err() {
+                readiness.set(UNAVAILABLE);
+            } else {
+                readiness.clear(UNAVAILABLE);
+            }
+        }
     }
 
     /// Writes down what is under way and closes the store; whatever is asked later fails.

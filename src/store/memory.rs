@@ -252,6 +252,10 @@ impl TaskStore for Memory {
         Box::pin(async move { Ok(self.secret) })
     }
 
+    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }

@@ -1,20 +1,39 @@
 //! What the store needs to know from the configuration.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::LEASE;
+use super::embedded::Faults;
 
 /// `[store]` and `[tasks] max_retained`, resolved.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The engine.
+    pub kind: Kind,
     /// Bytes of finished results kept at most.
     pub max_retained: u64,
     /// How long a process may be silent before others take over what it runs.
     pub lease: Duration,
+    /// What a test lets go wrong below the embedded engine.
+    #[doc(hidden)]
+    pub faults: Faults,
+}
+
+/// Where tasks are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// In memory: gone with the process.
+    Memory,
+    /// In one file.
+    Embedded {
+        /// The file; relative to the working directory.
+        path: PathBuf,
+    },
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { max_retained: 256 << 20, lease: LEASE }
+        Self { kind: Kind::Memory, max_retained: 256 << 20, lease: LEASE, faults: Faults::default() }
     }
 }

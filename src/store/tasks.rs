@@ -1,7 +1,7 @@
 //! The shared handle to all tasks: the only writer, and where whoever waits for a change is woken.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,6 +40,8 @@ pub(super) struct Inner {
     live: DashMap<TaskId, Live>,
     /// When the last write failed, in milliseconds since 1970; 0 if it did not.
     failed_ms: AtomicU64,
+    /// Whether that was because the engine does not work.
+    pub(super) is_broken: AtomicBool,
 }
 
 /// What this process knows of a task beyond its record.
@@ -91,6 +93,7 @@ impl Tasks {
                 metrics,
                 live: DashMap::new(),
                 failed_ms: AtomicU64::new(0),
+                is_broken: AtomicBool::new(false),
             }),
         }
     }
@@ -139,15 +142,11 @@ impl Tasks {
         failed.0 > 0 && self.now().since(failed) < TROUBLE
     }
 
-    /// Whether the last write failed, however long ago: the lease on running tasks is a write every few seconds.
-    #[must_use]
-    pub fn is_failing(&self) -> bool {
-        self.inner.failed_ms.load(Ordering::Relaxed) > 0
-    }
-
     pub(super) fn noted<T>(&self, written: Result<T, StoreError>) -> Result<T, StoreError> {
         let failed_ms = if written.is_err() { self.now().0 } else { 0 };
         self.inner.failed_ms.store(failed_ms, Ordering::Relaxed);
+        let is_broken = matches!(written, Err(StoreError::Unavailable(_)));
+        self.inner.is_broken.store(is_broken, Ordering::Relaxed);
         written
     }
 

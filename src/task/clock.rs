@@ -33,6 +33,6 @@ impl Timestamp {
 }
 
 /// A span in whole milliseconds.
-pub(super) fn millis(span: Duration) -> u64 {
+pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

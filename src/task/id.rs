@@ -16,6 +16,18 @@ impl TaskId {
         Self(Uuid::new_v4())
     }
 
+    /// Its sixteen bytes, which are ordered as ids are.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+
+    /// The id with these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
+
     /// The first eight digits: enough to follow a task in a log, too little to use it.
     #[must_use]
     pub fn short(&self) -> String {
@@ -65,6 +77,7 @@ mod tests {
     fn only_the_canonical_form_is_an_id() {
         let id = TaskId::random();
         assert_eq!(id.to_string().parse(), Ok(id));
+        assert_eq!(TaskId::from_bytes(*id.bytes()), id);
         assert!(!id.to_string().contains(&format!("{}-{}", id.short(), "x")));
         for text in ["", "x", &id.to_string().to_uppercase().replace('-', ""), &format!("{{{id}}}")] {
             assert_eq!(text.parse::<TaskId>(), Err(NotATaskId), "{text}");

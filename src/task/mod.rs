@@ -15,6 +15,7 @@ mod store;
 mod transition;
 
 pub use clock::Timestamp;
+pub(crate) use clock::millis;
 pub use id::TaskId;
 pub use lease::{Execution, Lease, ReplicaId, Sealed, Way};
 pub use model::{Made, Task};

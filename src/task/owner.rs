@@ -67,6 +67,24 @@ impl Owner {
         self
     }
 
+    /// How it is decided.
+    #[must_use]
+    pub fn mode(&self) -> OwnerMode {
+        self.mode
+    }
+
+    /// Who made the task.
+    #[must_use]
+    pub fn creator(&self) -> Identity {
+        self.creator
+    }
+
+    /// Whether the id alone opens it because of [`Owner::of_job`].
+    #[must_use]
+    pub fn is_open_by_id(&self) -> bool {
+        self.open_by_id
+    }
+
     /// Whether `who` may read, cancel and update the task.
     #[must_use]
     pub fn admits(&self, who: &Identity) -> Access {

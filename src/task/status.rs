@@ -93,6 +93,25 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All of them.
+    const ALL: [Self; 9] = [
+        Self::UpstreamUnreachable,
+        Self::UpstreamProtocol,
+        Self::OutcomeUnknown,
+        Self::MaxRuntime,
+        Self::TooLarge,
+        Self::TooManyTasks,
+        Self::ShuttingDown,
+        Self::StoreUnavailable,
+        Self::InputTimeout,
+    ];
+
+    /// The reason with this word.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.word() == word)
+    }
+
     /// The word on the wire.
     #[must_use]
     pub fn word(self) -> &'static str {

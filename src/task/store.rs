@@ -55,6 +55,8 @@ pub trait TaskStore: Send + Sync + 'static {
     fn is_durable(&self) -> bool {
         false
     }
+    /// Writes something small: whether the engine works again.
+    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Writes down what is under way and lets go of everything; whatever is asked later fails.
     fn close(&self) -> BoxFuture<'_, ()>;
@@ -172,6 +174,10 @@ impl<S: TaskStore + ?Sized> TaskStore for Arc<S> {
 
     fn secret(&self) -> BoxFuture<'_, Result<[u8; 32], StoreError>> {
         (**self).secret()
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        (**self).probe()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

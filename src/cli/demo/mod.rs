@@ -10,6 +10,7 @@ mod solver;
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::process::ExitCode;
 
 use tokio::time::Instant;
@@ -33,6 +34,9 @@ pub(super) struct Args {
     /// Where taskgate listens [default: 127.0.0.1:8080; with --once a free port]
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
+    /// Where tasks are kept: a file, or memory [default: a file that is removed at the end]
+    #[arg(long, value_name = "STORE")]
+    store: Option<String>,
 }
 
 /// Runs the demo. Status 0 if every step went as it should.
@@ -54,7 +58,8 @@ fn fail(why: &str) -> ExitCode {
 async fn demo(args: Args) -> Result<ExitCode, String> {
     let work = Work::new();
     let solver = Solver::start(&work).await.map_err(|error| format!("the solver found no port: {error}"))?;
-    let app = start(&args, &solver).await?;
+    let place = Place::new(args.store.as_deref())?;
+    let app = start(&args, &place.0, &solver).await?;
     let url = format!("http://{}/mcp", reachable(app.addr()));
     let mut screen = Screen::stdout();
     introduce(&mut screen, &solver, &url);
@@ -66,16 +71,45 @@ async fn demo(args: Args) -> Result<ExitCode, String> {
         asked_to_end().await;
     }
     app.stop();
+    app.closed().await;
     work.cut();
     Ok(if screen.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Where tasks are kept, and whether that is taken away at the end.
+struct Place(String, bool);
+
+impl Place {
+    fn new(given: Option<&str>) -> Result<Self, String> {
+        match given {
+            Some(store) => Ok(Self(store.to_owned(), false)),
+            None => {
+                let directory = std::env::temp_dir().join(format!("taskgate-demo-{}", uuid::Uuid::new_v4().simple()));
+                let made = std::fs::DirBuilder::new().mode(0o700).create(&directory);
+                made.map_err(|error| {
+                    format!("{} cannot be made: {error}; --store memory needs no file", directory.display())
+                })?;
+                Ok(Self(directory.join("taskgate.db").display().to_string(), true))
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(directory) = std::path::Path::new(&self.0).parent().filter(|_| self.1) {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
+}
+
 /// Starts taskgate in front of `solver`.
-async fn start(args: &Args, solver: &Solver) -> Result<App, String> {
+async fn start(args: &Args, store: &str, solver: &Solver) -> Result<App, String> {
     let port = if args.once { 0 } else { DEFAULT_PORT };
     let listen = args.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     is_free(listen)?;
-    let config = Config::parse(&configuration(listen, &solver.url()), &Overrides::default());
+    let overrides = Overrides { store: Some(store.to_owned()), ..Overrides::default() };
+    let config = Config::parse(&configuration(listen, &solver.url()), &overrides);
     App::start(config.map_err(|problems| problems.to_string())?)
         .await
         .map_err(|error| format!("taskgate did not start on {listen}: {error}"))
@@ -90,8 +124,6 @@ fn configuration(listen: SocketAddr, solver: &str) -> String {
         listen = "{listen}"
         [admin]
         listen = "127.0.0.1:0"
-        [store]
-        kind = "memory"
         [tasks]
         threshold = "{threshold}ms"
         [[upstream]]

@@ -1,0 +1,173 @@
+//! `taskgate store`: a store's file looked at from outside.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use super::source::{self, DEFAULT_FILE};
+use crate::config::Overrides;
+use crate::store::embedded::{self, Report};
+use crate::store::{Clock, Kind};
+use crate::task::Timestamp;
+
+/// The file when nothing names one.
+const DEFAULT_STORE: &str = "taskgate.db";
+
+/// What to do, and with which file.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Look through the whole file and count what is in it; a running taskgate may have it
+    ///
+    /// Status 0 if it is sound, 1 if it is damaged or cannot be opened.
+    Check(Place),
+    /// Print every task as a line of JSON, its result with it; a running taskgate may have the file
+    ///
+    /// Nothing secret is in it: no owners, no sessions, no requests. Status 1 if something could not be read.
+    Export(Place),
+    /// Drop what is expired now and give all free space back; a running taskgate does so by itself
+    ///
+    /// Status 1 if the file cannot be used, or if a taskgate has it.
+    Prune(Place),
+}
+
+/// Where the file is.
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// The file; without it the one that the configuration names
+    #[arg(long, value_name = "PATH", env = "TASKGATE_STORE")]
+    store: Option<PathBuf>,
+    /// Configuration file; without it taskgate.toml in this directory, if there is one
+    #[arg(long, short, value_name = "FILE", env = "TASKGATE_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+/// Status 0 if all is well, 1 if not, 78 for a configuration with problems.
+pub(super) fn run(args: &Args) -> ExitCode {
+    let (Action::Check(place) | Action::Export(place) | Action::Prune(place)) = &args.action;
+    let path = match place.path() {
+        Ok(path) => path,
+        Err(status) => return status,
+    };
+    let done = match &args.action {
+        Action::Check(_) => check(&path),
+        Action::Export(_) => export(&path),
+        Action::Prune(_) => prune(&path),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        ExitCode::FAILURE
+    })
+}
+
+impl Place {
+    fn path(&self) -> Result<PathBuf, ExitCode> {
+        let given = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
+        let store = given(&self.store);
+        let kind = match store {
+            Some(path) if path.as_os_str() == "memory" => Kind::Memory,
+            Some(path) => return Ok(path),
+            None => match given(&self.config)
+                .or_else(|| PathBuf::from(DEFAULT_FILE).exists().then(|| DEFAULT_FILE.into()))
+            {
+                Some(file) => {
+                    let config = source::read(Some(&file), &Overrides::default());
+                    config.map_err(|problems| source::report(&problems))?.store.kind
+                }
+                None => return Ok(DEFAULT_STORE.into()),
+            },
+        };
+        match kind {
+            Kind::Embedded { path } => Ok(path),
+            Kind::Memory => {
+                eprintln!("the store is memory: there is no file; --store PATH names one");
+                Err(ExitCode::FAILURE)
+            }
+        }
+    }
+}
+
+fn check(path: &std::path::Path) -> Result<ExitCode, embedded::OpenError> {
+    let report = embedded::check(path)?;
+    print!("{}", summary(&report));
+    Ok(if report.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn summary(report: &Report) -> String {
+    let mut lines: Vec<String> = report.damage.iter().map(|what| format!("damaged   {what}")).collect();
+    if lines.is_empty() {
+        lines.push("ok".to_owned());
+    }
+    lines.push(format!("schema    {}", report.schema));
+    let tasks: u64 = report.tasks.iter().map(|(_, count)| count).sum();
+    let each: Vec<String> = report.tasks.iter().map(|(status, count)| format!("{count} {status}")).collect();
+    let each = if each.is_empty() { String::new() } else { format!(": {}", each.join(", ")) };
+    lines.push(format!("tasks     {tasks}{each}"));
+    lines.push(format!("results   {}, {}", report.results, bytes(report.result_bytes)));
+    lines.push(format!("sessions  {}", report.sessions));
+    let (file, free, log) = (report.file_bytes, report.free_bytes, report.log_bytes);
+    lines.push(format!("file      {}, {} of it free; log {}", bytes(file), bytes(free), bytes(log)));
+    lines.join("\n") + "\n"
+}
+
+fn bytes(count: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let unit = UNITS.iter().find(|(size, _)| count >= *size);
+    unit.map_or_else(
+        || format!("{count} B"),
+        |(size, unit)| format!("{}.{} {unit}", count / size, count % size * 10 / size),
+    )
+}
+
+fn export(path: &std::path::Path) -> Result<ExitCode, embedded::OpenError> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let (written, mut trouble) = embedded::export(path, &mut out)?;
+    if let Err(error) = out.flush() {
+        trouble.push(format!("the output was closed: {error}"));
+    }
+    trouble.iter().for_each(|what| eprintln!("not exported: {what}"));
+    eprintln!("{written} tasks exported");
+    Ok(if trouble.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn prune(path: &std::path::Path) -> Result<ExitCode, embedded::OpenError> {
+    let size = || std::fs::metadata(path).map_or(0, |file| file.len());
+    let before = size();
+    let purged = embedded::prune(path, now())?;
+    let (results, records) = (purged.results, purged.records);
+    println!("dropped {results} results and {records} records: {} became {}", bytes(before), bytes(size()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn now() -> Timestamp {
+    Timestamp::of(Clock::system().now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_says_what_is_in_the_file() {
+        let report = Report {
+            schema: 1,
+            tasks: vec![("completed".into(), 2), ("working".into(), 1)],
+            results: 2,
+            result_bytes: 3 << 19,
+            file_bytes: 2_000,
+            ..Report::default()
+        };
+        let sound = "ok\nschema    1\ntasks     3: 2 completed, 1 working\nresults   2, 1.5 MiB\nsessions  0\n\
+                     file      1.9 KiB, 0 B of it free; log 0 B\n";
+        assert_eq!(summary(&report), sound);
+        let damaged = summary(&Report { damage: vec!["page 7".into()], ..report });
+        assert!(damaged.starts_with("damaged   page 7\nschema"), "{damaged}");
+    }
+}

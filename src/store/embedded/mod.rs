@@ -1,0 +1,184 @@
+//! The engine in one file: SQLite, so that tasks survive their process and need no server.
+//!
+//! One thread writes and syncs what waits together ([`writer`]); a few connections read beside it ([`read`]). Leases
+//! are kept in memory: one process has the file, so whoever held one before it came is gone.
+
+mod faults;
+mod offline;
+mod open;
+mod read;
+mod row;
+mod schema;
+mod trouble;
+mod write;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::task::{
+    BoxFuture, ClaimQuery, Fingerprint, ListQuery, Purged, Replaced, ReplicaId, SessionRecord, StoreError, Task,
+    TaskId, TaskStore, Timestamp,
+};
+
+use super::{Clock, Options};
+
+#[doc(hidden)]
+pub use faults::{Fault, Faults};
+pub use offline::{Report, check, export, prune};
+pub use trouble::OpenError;
+
+use read::Readers;
+use write::{Counts, Db, Leases};
+use writer::Writer;
+
+/// So many free pages stay in the file: the next tasks take them.
+const SPARE_PAGES: i64 = 256;
+
+/// Tasks in a file.
+#[derive(Debug)]
+pub struct Embedded {
+    clock: Clock,
+    writer: Writer,
+    readers: Arc<Readers>,
+    leases: Arc<Leases>,
+}
+
+impl Embedded {
+    /// Opens the file at `path`, or makes it; brings an older one up to this version.
+    ///
+    /// # Errors
+    /// If it cannot be used; the message says what to do.
+    pub async fn open(path: PathBuf, options: Options, clock: Clock) -> Result<Self, OpenError> {
+        let named = path.clone();
+        let opened = tokio::task::spawn_blocking(move || Self::open_now(path, &options, clock)).await;
+        opened.unwrap_or_else(|error| Err(OpenError::Unusable { path: named, why: error.to_string() }))
+    }
+
+    fn open_now(path: PathBuf, options: &Options, clock: Clock) -> Result<Self, OpenError> {
+        let lock = open::lock(&path)?;
+        let connection = open::writer(&path)?;
+        let counts = Counts::read(&connection).map_err(|error| OpenError::sql(&path, &error))?;
+        let leases: Arc<Leases> = Arc::default();
+        let db = Db { connection, leases: leases.clone(), max_retained: options.max_retained, counts };
+        let writer = Writer::start(db, options.faults.clone(), lock).map_err(|error| OpenError::io(&path, &error))?;
+        Ok(Self { clock, writer, readers: Readers::new(path), leases })
+    }
+
+    async fn sweep(&self, now: Timestamp) -> Result<Purged, StoreError> {
+        let mut purged = Purged::default();
+        let mut over = self.readers.read(move |db| read::remembered(db, now)).await?;
+        loop {
+            let remembered = over;
+            let step = self.writer.write(0, move |db| db.purge(now, remembered)).await?;
+            if step == Purged::default() {
+                break;
+            }
+            over -= i64::try_from(step.records).unwrap_or(i64::MAX);
+            purged.results += step.results;
+            purged.records += step.records;
+        }
+        self.leases.forget(now);
+        self.shrink().await?;
+        Ok(purged)
+    }
+
+    /// Gives pages that nothing uses back to the disk, if there are many.
+    async fn shrink(&self) -> Result<(), StoreError> {
+        let (mut free, all) = self.readers.read(read::pages).await?;
+        if free <= SPARE_PAGES.max(all / 8) {
+            return Ok(());
+        }
+        while free > 0 {
+            let left = self.writer.write(0, |db| db.shrink()).await?;
+            if left >= free {
+                break;
+            }
+            free = left;
+        }
+        self.writer.checkpoint().await;
+        Ok(())
+    }
+}
+
+impl TaskStore for Embedded {
+    fn is_durable(&self) -> bool {
+        true
+    }
+
+    fn create<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let (task, now) = (task.clone(), Timestamp::of(self.clock.now()));
+            self.writer.write(0, move |db| db.create(&task, now)).await?
+        })
+    }
+
+    fn get(&self, id: TaskId) -> BoxFuture<'_, Result<Option<Task>, StoreError>> {
+        Box::pin(async move {
+            let task = self.readers.read(move |db| write::get(db, id)).await?;
+            Ok(task.map(|task| self.leases.seen(task)))
+        })
+    }
+
+    fn get_result(&self, id: TaskId) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
+        Box::pin(self.readers.read(move |db| read::result(db, id)))
+    }
+
+    fn replace<'a>(&'a self, task: &'a Task, result: Option<Bytes>) -> BoxFuture<'a, Result<Replaced, StoreError>> {
+        let (task, bytes) = (task.clone(), result.as_ref().map_or(0, Bytes::len));
+        Box::pin(self.writer.write(bytes, move |db| db.replace(&task, result.as_ref())))
+    }
+
+    fn list<'a>(&'a self, query: &'a ListQuery) -> BoxFuture<'a, Result<Vec<Task>, StoreError>> {
+        Box::pin(async move {
+            let query = query.clone();
+            let tasks = self.readers.read(move |db| read::list(db, &query)).await?;
+            Ok(tasks.into_iter().map(|task| self.leases.seen(task)).collect())
+        })
+    }
+
+    fn purge(&self, now: Timestamp) -> BoxFuture<'_, Result<Purged, StoreError>> {
+        Box::pin(self.sweep(now))
+    }
+
+    fn renew(&self, holder: ReplicaId, until: Timestamp) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.leases.set(holder, until);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn claim<'a>(&'a self, query: &'a ClaimQuery) -> BoxFuture<'a, Result<Vec<Task>, StoreError>> {
+        let query = *query;
+        Box::pin(self.writer.write(0, move |db| db.claim(&query)))
+    }
+
+    fn put_session<'a>(&'a self, id: Fingerprint, session: &'a SessionRecord) -> BoxFuture<'a, Result<(), StoreError>> {
+        let session = session.clone();
+        Box::pin(self.writer.write(0, move |db| db.put_session(id, &session)))
+    }
+
+    fn get_session(&self, id: Fingerprint) -> BoxFuture<'_, Result<Option<SessionRecord>, StoreError>> {
+        Box::pin(self.readers.read(move |db| read::session(db, id)))
+    }
+
+    fn secret(&self) -> BoxFuture<'_, Result<[u8; 32], StoreError>> {
+        Box::pin(async move {
+            let mut fresh = [0; 32];
+            getrandom::fill(&mut fresh)
+                .map_err(|_| StoreError::Unavailable("the system gives no randomness".into()))?;
+            self.writer.write(0, move |db| db.secret(fresh)).await
+        })
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.writer.write(0, |db| db.probe()))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.readers.close();
+            self.writer.close().await;
+        })
+    }
+}
