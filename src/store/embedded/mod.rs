@@ -1,6 +1,6 @@
 //! The engine in one file: SQLite, so that tasks survive their process and need no server.
 //!
-//! One thread writes and syncs what waits together ([`writer`]); a few connections read beside it ([`read`]). Leases
+//! One thread writes and syncs what waits together (`writer`); a few connections read beside it (`read`). Leases
 //! are kept in memory: one process has the file, so whoever held one before it came is gone.
 
 mod faults;
