@@ -26,6 +26,7 @@ mod resume;
 mod retries;
 mod rmcp;
 mod sessions;
+mod store;
 mod streams;
 mod support;
 mod threshold;

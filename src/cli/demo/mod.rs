@@ -86,7 +86,9 @@ impl Place {
             None => {
                 let directory = std::env::temp_dir().join(format!("taskgate-demo-{}", uuid::Uuid::new_v4().simple()));
                 let made = std::fs::DirBuilder::new().mode(0o700).create(&directory);
-                made.map_err(|error| format!("{} cannot be made: {error}; --store memory needs no file", directory.display()))?;
+                made.map_err(|error| {
+                    format!("{} cannot be made: {error}; --store memory needs no file", directory.display())
+                })?;
                 Ok(Self(directory.join("taskgate.db").display().to_string(), true))
             }
         }
