@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -101,7 +102,7 @@ impl App {
         let routes = routes(config.upstreams, (&config.session, &fingerprints), (&work, &metrics))?;
         let gateway = Gateway::new(routes, config.gateway, worker.clone(), fingerprints);
         count_sessions(&work, gateway.clone(), metrics.clone());
-        keep_up(&work, &gateway, &worker.tasks, lease);
+        keep_up(&work, &gateway, &worker.tasks, lease).await;
         let readiness = Readiness::new();
         let (tasks, told) = (worker.tasks.clone(), readiness.clone());
         sweep(&work, async move { tasks.watch(&told).await });
@@ -236,14 +237,16 @@ fn sweep(work: &Work, sweep: impl Future<Output = ()> + Send + 'static) {
 }
 
 /// What goes on beside requests as long as the process lives: pruning, leases, and what others left.
-fn keep_up(work: &Work, gateway: &Gateway, tasks: &Tasks, lease: Duration) {
+async fn keep_up(work: &Work, gateway: &Gateway, tasks: &Tasks, lease: Duration) {
     let (pruning, holding) = (tasks.clone(), tasks.clone());
     sweep(work, async move { pruning.sweep().await });
     sweep(work, async move { holding.hold().await });
     if tasks.is_durable() {
         let (taking_over, remembering) = (gateway.clone(), gateway.clone());
-        sweep(work, async move { taking_over.recover(lease / 3).await });
+        let (begun, ready) = oneshot::channel();
+        sweep(work, async move { taking_over.recover(lease / 3, begun).await });
         sweep(work, async move { remembering.refresh_sessions().await });
+        let _ = ready.await;
     }
 }
 

@@ -71,6 +71,17 @@ impl Gateway {
         }
     }
 
+    /// Sessions that were deleted before a restart while their calls ran: the upstream still has to hear of it.
+    pub(super) fn end_what_was_deleted(&self) {
+        for route in &self.inner.routes {
+            let sessions = route.upstream.sessions.all();
+            for session in sessions.into_iter().filter(|session| session.is_ended() && session.calls.is_busy()) {
+                let leg = Leg::of_absent(route.upstream.clone(), Some(session.clone()), (None, None), None);
+                self.delete_when_idle(leg, session);
+            }
+        }
+    }
+
     /// The upstream would abort its calls: it hears of the end when they have ended.
     fn delete_when_idle(&self, leg: Leg, session: Arc<Session>) {
         let work = self.inner.worker.work.clone();

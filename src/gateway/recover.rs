@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{info, warn};
+use tokio::sync::oneshot;
+use tracing::warn;
 
-use crate::session::{Hello, Session};
+use crate::session::Session;
 use crate::task::SessionRecord;
 use crate::upstream::Upstream;
 
@@ -20,10 +21,11 @@ const REFRESHED: Duration = Duration::from_secs(6 * 3600);
 
 impl Gateway {
     /// Takes over what nobody runs any more: everything at first, where no other process can have the store, then what
-    /// others gave up or left. For ever; cancel safe.
-    pub async fn recover(&self, every: Duration) {
+    /// others gave up or left. Says on `begun` when the first round is over: clients that come before would find tasks
+    /// that nobody runs. For ever; cancel safe.
+    pub async fn recover(&self, every: Duration, begun: oneshot::Sender<()>) {
         let worker = &self.inner.worker;
-        let mut at_start = true;
+        let (mut at_start, mut begun) = (true, Some(begun));
         loop {
             let taken = if at_start { worker.tasks.claim_all(TAKEN).await } else { worker.tasks.claim(TAKEN).await };
             match taken {
@@ -31,7 +33,7 @@ impl Gateway {
                     let is_all = taken.len() < TAKEN;
                     for task in taken {
                         let upstream = self.route(&task.upstream).map(|route| route.upstream.clone());
-                        worker.take_over(task, upstream);
+                        worker.take_over(task, upstream).await;
                     }
                     if !is_all {
                         continue;
@@ -39,6 +41,10 @@ impl Gateway {
                     at_start = false;
                 }
                 Err(error) => warn!(%error, "what another process left cannot be taken over yet"),
+            }
+            if let Some(begun) = begun.take() {
+                self.end_what_was_deleted();
+                let _ = begun.send(());
             }
             tokio::time::sleep(every).await;
         }
@@ -90,28 +96,11 @@ impl Gateway {
     /// Answers a request after a look for its session in the store.
     pub(super) fn after_restoring(&self, id: String, route: Arc<Route>, request: Request) -> Handling {
         self.later(|gateway| async move {
-            gateway.restore(&route, &id).await;
+            drop(gateway.inner.worker.session(&route.upstream, &id).await);
             match gateway.dispatch(route, request) {
                 Handling::Ready(reply) => reply,
                 Handling::Later(reply) => reply.await,
             }
         })
-    }
-
-    async fn restore(&self, route: &Route, id: &str) {
-        let sessions = &route.upstream.sessions;
-        match self.inner.worker.tasks.session(sessions.fingerprint(id)).await {
-            Ok(Some(record)) => {
-                let hello = Hello { client: record.client, server: record.server };
-                let session = sessions.restore(id, hello, record.minted);
-                if record.ended {
-                    session.end();
-                }
-                route.upstream.answered_hello((!record.minted).then_some(id));
-                info!(path = &*route.upstream.options.path, "a session goes on that began before");
-            }
-            Ok(None) => {}
-            Err(error) => warn!(%error, "a session cannot be looked up: it is taken for a new one"),
-        }
     }
 }

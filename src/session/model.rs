@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use http::{HeaderMap, HeaderValue, header};
+use tokio::sync::Notify;
 
 use crate::mcp::{ClientHello, ServerHello};
 use crate::task::Fingerprint;
@@ -34,6 +35,7 @@ pub struct Session {
     hub: Arc<Hub>,
     hello: OnceLock<Hello>,
     credentials: Mutex<Credentials>,
+    credential_came: Notify,
     cookies: Mutex<Cookies>,
     has_cookies: AtomicBool,
     catalog: Mutex<Option<Arc<Catalog>>>,
@@ -56,6 +58,7 @@ impl Session {
             hub: Arc::default(),
             hello: OnceLock::new(),
             credentials: Mutex::default(),
+            credential_came: Notify::new(),
             cookies: Mutex::default(),
             has_cookies: AtomicBool::new(false),
             catalog: Mutex::default(),
@@ -84,6 +87,9 @@ impl Session {
     /// The upstream accepted a request: its credential and cookies are the latest.
     pub fn accepted(&self, credential: Option<&HeaderValue>, answer: &HeaderMap) {
         lock(&self.credentials).accept(credential);
+        if credential.is_some() {
+            self.credential_came.notify_waiters();
+        }
         if answer.contains_key(header::SET_COOKIE) {
             let mut cookies = lock(&self.cookies);
             answer.get_all(header::SET_COOKIE).iter().for_each(|header| cookies.set(header));
@@ -101,6 +107,17 @@ impl Session {
     #[must_use]
     pub fn latest_credential(&self) -> Option<Option<HeaderValue>> {
         lock(&self.credentials).latest()
+    }
+
+    /// Resolves when the upstream has accepted a request with a credential, now or before. Cancel safe.
+    pub async fn credential_came(&self) {
+        loop {
+            let came = self.credential_came.notified();
+            if self.latest_credential().flatten().is_some() {
+                return;
+            }
+            came.await;
+        }
     }
 
     /// The upstream's cookies of this session.

@@ -144,16 +144,19 @@ impl Leg {
         }
     }
 
-    /// The way of somebody who is not there: to this session, with this query and protocol version.
+    /// The way of somebody who is not there: to this session, with this query, protocol version and credential.
     #[must_use]
     pub fn of_absent(
         upstream: Arc<Upstream>,
         session: Option<Arc<Session>>,
-        version: Option<&HeaderValue>,
+        (version, credential): (Option<&HeaderValue>, Option<&HeaderValue>),
         query: Option<&str>,
     ) -> Self {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        if let Some(credential) = credential {
+            headers.insert(upstream.options.credential_header.clone(), credential.clone());
+        }
         if let Some(id) = session.as_ref().and_then(|session| HeaderValue::from_str(&session.id).ok()) {
             headers.insert(SESSION_ID, id);
         }
@@ -192,6 +195,18 @@ impl Leg {
     #[must_use]
     pub fn credential(&self) -> Option<&HeaderValue> {
         self.way.credential.as_ref()
+    }
+
+    /// Whether the upstream is shown the caller's own credential, and none that is configured.
+    #[must_use]
+    pub fn shows_credential(&self) -> bool {
+        self.way.credential.is_some() && !self.has_credential_of_ours()
+    }
+
+    fn has_credential_of_ours(&self) -> bool {
+        let options = &self.upstream.options;
+        let name = &options.credential_header;
+        options.headers.contains_key(name) || (*name == AUTHORIZATION && !options.forward_authorization)
     }
 
     /// Where the caller's requests go.
@@ -255,9 +270,8 @@ impl Leg {
         headers.remove(LAST_EVENT_ID);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let Some(session) = &self.session else { return headers };
-        let options = &self.upstream.options;
-        let name = &options.credential_header;
-        let ours = options.headers.contains_key(name) || (*name == AUTHORIZATION && !options.forward_authorization);
+        let name = &self.upstream.options.credential_header;
+        let ours = self.has_credential_of_ours();
         match session.latest_credential() {
             Some(Some(credential)) if !ours => drop(headers.insert(name.clone(), credential)),
             Some(None) if !ours => drop(headers.remove(name)),

@@ -60,6 +60,8 @@ impl Deferred {
         }
         self.keep_open(question, id.clone());
         self.offer();
+        // After a restart it must not be told again, when it may have been answered: its place is written down now.
+        self.marked = None;
     }
 
     fn keep_open(&mut self, question: Question, upstream_id: Id) {

@@ -47,7 +47,7 @@ pub(super) struct Deferred {
     /// When its status was pushed last.
     pub(super) announced: Instant,
     /// When it was last written down where its answer can be taken up.
-    marked: Option<Instant>,
+    pub(super) marked: Option<Instant>,
     /// Progress that is not written down yet, and when it may be.
     note: Option<Note>,
     write_at: Timer,
@@ -186,6 +186,7 @@ impl Deferred {
             return;
         }
         self.marked = Some(Instant::now());
+        self.held.runtime = self.runtime;
         let execution = self.held.execution(&self.task.upstream);
         let _ = self.note_change(Event::Executes(execution)).await;
     }

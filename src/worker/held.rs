@@ -98,12 +98,18 @@ impl Held {
         })
     }
 
-    /// A call that another process has sent, on its way through `upcall`; nobody waits for it here.
-    pub(super) fn taken_over(worker: Worker, assignment: Assignment, upcall: Upcall) -> Box<Self> {
+    /// A call that another process has sent, on its way through `upcall`, with that much time `left`; nobody waits for
+    /// it here.
+    pub(super) fn taken_over(
+        worker: Worker,
+        assignment: Assignment,
+        upcall: Upcall,
+        left: Option<Duration>,
+    ) -> Box<Self> {
         let (steps, _) = outlet(1, None);
         Box::new(Self {
             threshold: Timer::Never,
-            runtime: Timer::after(assignment.received, assignment.max_runtime),
+            runtime: Timer::after(assignment.received, left),
             active: Some(Active::new(&worker.active)),
             counted: None,
             patience: Timer::Never,

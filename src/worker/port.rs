@@ -169,6 +169,7 @@ impl Drop for Opened {
         // An upstream may end its call without waiting for every answer.
         self.ports.by_key.retain(|_, task| *task != self.task);
         self.ports.by_task.remove(&self.task);
+        self.ports.waiting.remove(&self.task);
     }
 }
 

@@ -10,36 +10,95 @@ use tracing::{info, warn};
 use crate::call::Error;
 use crate::jsonrpc::Id;
 use crate::mcp::Abilities;
-use crate::session::{Habit, Session, Ticket};
+use crate::session::{Habit, Hello, Session, Ticket};
 use crate::store::ApplyError;
-use crate::task::{Event, Execution, Failure, Reason, Sealed, Task};
+use crate::task::{Event, Execution, Failure, Reason, Task};
 use crate::upstream::{Leg, Upstream};
 
 use super::deferred::Deferred;
 use super::held::{Held, limits};
+use super::port::Opened;
 use super::upcall::Upcall;
-use super::way::{Known, until};
+use super::way::Known;
 use super::{Assignment, INLINE, Listener, Tally, Worker};
+
+/// A task that was taken over, with all that others may touch of it in its place.
+struct Taken {
+    task: Task,
+    known: Known,
+    upstream: Arc<Upstream>,
+    session: Option<Arc<Session>>,
+    ticket: Ticket,
+    _port: Opened,
+}
 
 impl Worker {
     /// Goes on with a task that this process has taken over, as far as its kind allows; `upstream` is `None` if there
-    /// is no such upstream any more. Returns at once.
-    pub fn take_over(&self, task: Task, upstream: Option<Arc<Upstream>>) {
+    /// is no such upstream any more. When it returns, the task has its place: its session is known, its id upstream is
+    /// taken, its questions can be answered. The rest happens in the background.
+    pub async fn take_over(&self, task: Task, upstream: Option<Arc<Upstream>>) {
+        let taken = self.taken(task, upstream).await;
         let worker = self.clone();
         drop(self.work.spawn(async move {
-            let Some(upstream) = upstream else {
-                return worker.give_up(&task, "its server is not configured any more").await;
-            };
-            let sealed = match &task.execution {
-                Execution::Resumable { way, .. } | Execution::Delegated { way, .. } => Some(way.sealed.clone()),
-                Execution::Local { repeat } => repeat.clone(),
-                Execution::Unstarted => None,
-            };
-            match sealed {
-                Some(sealed) => worker.go_on(task, &sealed, upstream).await,
-                None => worker.give_up(&task, "the proxy restarted while it ran").await,
+            match taken {
+                Ok(taken) => worker.go_on(taken).await,
+                Err((task, why)) => worker.give_up(&task, why).await,
             }
         }));
+    }
+
+    async fn taken(&self, task: Task, upstream: Option<Arc<Upstream>>) -> Result<Taken, (Task, &'static str)> {
+        let Some(upstream) = upstream else { return Err((task, "its server is not configured any more")) };
+        let sealed = match &task.execution {
+            Execution::Resumable { way, .. } | Execution::Delegated { way, .. } => Some(&way.sealed),
+            Execution::Local { repeat } => repeat.as_ref(),
+            Execution::Unstarted => None,
+        };
+        let Some(sealed) = sealed else { return Err((task, "the proxy restarted while it ran")) };
+        let Some(known) = Known::open(&self.seal, sealed, &task.upstream) else {
+            return Err((task, "the proxy restarted with another secret"));
+        };
+        let session = match &known.session {
+            Some(id) => {
+                let known = self.session(&upstream, id).await;
+                Some(known.unwrap_or_else(|| upstream.sessions.find_or_adopt(id)))
+            }
+            None => None,
+        };
+        let id = Id::from_raw(known.call.as_bytes()).unwrap_or_else(|| Id::from_string(&known.call));
+        let ticket = match &session {
+            Some(session) => session.calls.enter(&id, true),
+            None => Ticket::unregistered(&id, true),
+        };
+        ticket.call().defer();
+        let port = self.ports.open(task.id);
+        task.status.questions().iter().for_each(|question| port.asked(&question.key));
+        Ok(Taken { task, known, upstream, session, ticket, _port: port })
+    }
+
+    /// The session with this id, as it is known here, else as it was written down.
+    pub async fn session(&self, upstream: &Upstream, id: &str) -> Option<Arc<Session>> {
+        let sessions = &upstream.sessions;
+        if let Some(session) = sessions.find(id) {
+            return Some(session);
+        }
+        match self.tasks.session(sessions.fingerprint(id)).await {
+            Ok(Some(record)) => {
+                let hello = Hello { client: record.client, server: record.server };
+                let session = sessions.restore(id, hello, record.minted);
+                if record.ended {
+                    session.end();
+                }
+                upstream.answered_hello((!record.minted).then_some(id));
+                info!(path = &*upstream.options.path, "a session goes on that began before");
+                Some(session)
+            }
+            Ok(None) => None,
+            Err(error) => {
+                warn!(%error, "a session cannot be looked up: it is taken for a new one");
+                None
+            }
+        }
     }
 
     /// Nobody will ever know.
@@ -54,29 +113,32 @@ impl Worker {
         }
     }
 
-    async fn go_on(&self, task: Task, sealed: &Sealed, upstream: Arc<Upstream>) {
-        let Some(known) = Known::open(&self.seal, sealed, &task.upstream) else {
-            return self.give_up(&task, "the proxy restarted with another secret").await;
+    async fn go_on(&self, taken: Taken) {
+        let Taken { task, known, upstream, session, ticket, _port } = taken;
+        let _kept = session.as_ref().map(Session::keep);
+        let credential = if known.credential {
+            match self.credential(&task, session.as_ref(), &known).await {
+                Some(credential) => credential,
+                None => return,
+            }
+        } else {
+            None
         };
-        let session = known.session.as_deref().map(|id| upstream.sessions.find_or_adopt(id));
         let version = known.version.as_deref().and_then(|version| HeaderValue::from_str(version).ok());
-        let leg = Leg::of_absent(upstream, session, version.as_ref(), known.query.as_deref());
-        let _kept = leg.session.as_ref().map(Session::keep);
-        if known.credential && !self.has_credential(&task, &leg, &known).await {
-            return;
-        }
+        let shown = (version.as_ref(), credential.as_ref());
+        let leg = Leg::of_absent(upstream, session, shown, known.query.as_deref());
         info!(task = task.id.short(), tool = &*task.tool, how = task.execution.word(), "going on with a task");
-        let assignment = self.assignment(&known, leg);
+        let left = known.left(&task, self.tasks.now());
+        let assignment = self.assignment(&known, leg, ticket);
         let limits = limits(&assignment);
-        let upcall = match (&task.execution, &known.request) {
+        let upcall = match (&task.execution, known.request) {
             (Execution::Resumable { cursor, wait, .. }, _) => Upcall::resumed(&assignment.leg, (cursor, *wait), limits),
             (Execution::Local { .. }, Some(request)) => {
-                let request = assignment.leg.message(request.clone().into());
-                Upcall::start(&assignment.leg, request, limits)
+                Upcall::start(&assignment.leg, assignment.leg.message(request.into()), limits)
             }
             _ => Upcall::Over,
         };
-        let mut held = Held::taken_over(self.clone(), assignment, upcall);
+        let mut held = Held::taken_over(self.clone(), assignment, upcall, left);
         if let Execution::Delegated { task: theirs, .. } = &task.execution {
             held.follow_known(theirs);
         }
@@ -84,48 +146,61 @@ impl Worker {
         Box::pin(Deferred::run(held, task, permit)).await;
     }
 
-    /// Waits until the owner asks for the task with its credential, which is never stored; for as long as a person may
-    /// take to answer. Whether the task can go on.
-    async fn has_credential(&self, task: &Task, leg: &Leg, known: &Known) -> bool {
-        let Some(session) = leg.session.as_ref().filter(|session| session.latest_credential().is_none()) else {
-            return true;
-        };
+    /// The credential of the owner, which is never stored: waits until it asks for the task, or for anything else in
+    /// its session, but no longer than a person may take to answer. `None` if the task cannot go on.
+    async fn credential(
+        &self,
+        task: &Task,
+        session: Option<&Arc<Session>>,
+        known: &Known,
+    ) -> Option<Option<HeaderValue>> {
         let ended = self.tasks.ended(task.id);
+        let came = async {
+            match session {
+                Some(session) => session.credential_came().await,
+                None => std::future::pending().await,
+            }
+        };
+        let too_long = async {
+            match known.left(task, self.tasks.now()) {
+                Some(left) => tokio::time::sleep(left).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            brought = self.ports.wants_credential(task.id) => {
-                if let Ok(credential) = brought {
+            biased;
+            () = came => Some(None),
+            // Whoever cancels has been asked for it, too.
+            Ok(credential) = self.ports.wants_credential(task.id) => {
+                if let Some(session) = session {
                     session.accepted(Some(&credential), &http::HeaderMap::new());
                 }
-                true
+                Some(Some(credential))
             }
+            () = ended.cancelled() => None,
+            // It is as it was: the next start goes on with it.
+            () = self.work.severed() => None,
+            // It ends as any that runs too long.
+            () = too_long => Some(None),
             () = tokio::time::sleep(known.input_timeout) => {
                 let text = format!(
                     "outcome unknown: the proxy restarted, and its owner did not ask for it within {}",
                     humantime::format_duration(known.input_timeout)
                 );
                 self.fail(task, Failure::Lost { reason: Reason::InputTimeout, text }).await;
-                false
+                None
             }
-            () = ended.cancelled() => false,
-            // It is as it was: the next start goes on with it.
-            () = self.work.severed() => false,
         }
     }
 
-    fn assignment(&self, known: &Known, leg: Leg) -> Assignment {
-        let id = Id::from_raw(known.call.as_bytes()).unwrap_or_else(|| Id::from_string(&known.call));
-        let ticket = match &leg.session {
-            Some(session) => session.calls.enter(&id, true),
-            None => Ticket::unregistered(&id, true),
-        };
-        ticket.call().defer();
+    fn assignment(&self, known: &Known, leg: Leg, ticket: Ticket) -> Assignment {
         let hello = leg.session.as_ref().and_then(|session| session.hello());
         let received = Instant::now();
         Assignment {
             request: leg.message(bytes::Bytes::new()),
             ticket,
             received,
-            max_runtime: known.deadline.map(|deadline| until(deadline, self.tasks.now())),
+            max_runtime: known.max_runtime,
             input_timeout: known.input_timeout,
             inline: INLINE,
             max_result: known.max_result,

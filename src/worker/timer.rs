@@ -28,6 +28,15 @@ impl Timer {
         }
     }
 
+    /// How long is left, whether or not it runs.
+    pub(super) fn left(&self) -> Option<Duration> {
+        match self {
+            Self::At(at) => Some(at.saturating_duration_since(Instant::now())),
+            Self::Paused(left) => Some(*left),
+            Self::Never => None,
+        }
+    }
+
     /// Whether the deadline is reached.
     pub(super) fn is_due(&self) -> bool {
         self.due().is_some_and(|at| at <= Instant::now())

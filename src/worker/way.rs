@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 use tracing::warn;
 
 use crate::mcp::header;
@@ -27,7 +26,8 @@ pub(super) struct Known {
     /// Whether progress has the client's own token.
     pub(super) clients_token: bool,
     pub(super) follows_tasks: bool,
-    /// Until when it may run, in milliseconds since 1970.
+    /// How long it may run altogether, and until when, in milliseconds since 1970; waiting for a person comes on top.
+    pub(super) max_runtime: Option<Duration>,
     pub(super) deadline: Option<u64>,
     pub(super) input_timeout: Duration,
     pub(super) max_result: u64,
@@ -39,6 +39,12 @@ impl Known {
     /// Opens what was sealed of a call at the upstream on `path`.
     pub(super) fn open(held_by: &crate::session::Seal, sealed: &Sealed, path: &str) -> Option<Self> {
         serde_json::from_slice(&held_by.open(sealed, path)?).ok()
+    }
+
+    /// How long `task` may still run: waiting for a person does not count, so that its time stood still when it asked.
+    pub(super) fn left(&self, task: &Task, now: Timestamp) -> Option<Duration> {
+        let since = if task.status.questions().is_empty() { now } else { task.updated };
+        self.deadline.map(|deadline| Timestamp(deadline).since(since))
     }
 }
 
@@ -78,16 +84,16 @@ impl Held {
     fn sealed(&self, path: &str, request: Option<&Bytes>) -> Option<Sealed> {
         let (assignment, tasks) = (&self.assignment, &self.worker.tasks);
         let leg = &assignment.leg;
-        let left = |at: Instant| tasks.now().plus(at.saturating_duration_since(Instant::now()));
         let known = Known {
             session: leg.session.as_ref().map(|session| session.id.to_string()),
             query: leg.query().map(str::to_owned),
             version: leg.header(header::PROTOCOL_VERSION).and_then(|value| value.to_str().ok()).map(str::to_owned),
             call: assignment.ticket.call().upstream_id.raw().to_owned(),
-            credential: leg.credential().is_some(),
+            credential: leg.shows_credential(),
             clients_token: assignment.own_token.is_none(),
             follows_tasks: assignment.follows_tasks,
-            deadline: self.runtime.due().map(|at| left(at).0),
+            max_runtime: assignment.max_runtime,
+            deadline: self.runtime.left().map(|left| tasks.now().plus(left).0),
             input_timeout: assignment.input_timeout,
             max_result: assignment.max_result,
             request: request.map(|body| String::from_utf8_lossy(body).into_owned()),
@@ -99,9 +105,4 @@ impl Held {
         }
         sealed
     }
-}
-
-/// How long is left until then.
-pub(super) fn until(deadline: u64, now: Timestamp) -> Duration {
-    Timestamp(deadline).since(now)
 }

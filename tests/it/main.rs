@@ -31,6 +31,8 @@ mod progress;
 mod questions;
 mod questions_kept;
 mod races;
+mod restart;
+mod restart_owners;
 mod resume;
 mod retries;
 mod rmcp;

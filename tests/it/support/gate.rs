@@ -3,13 +3,15 @@
 //! The only file of these tests that names the crate: everything else speaks HTTP to it.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 
 use taskgate::app::App;
 use taskgate::config::{Config, Overrides};
+use tempfile::TempDir;
 use toml::{Table, Value};
 
 use super::client::{Client, Http};
+use super::soon;
 use super::upstream::Upstream;
 
 /// Short times, so that a story takes tens of milliseconds.
@@ -34,6 +36,38 @@ pub struct Gate {
     app: App,
     /// Where clients connect.
     pub addr: SocketAddr,
+}
+
+/// A file and an address that outlive a taskgate: the next one finds the same tasks, and its clients find it.
+pub struct Home {
+    directory: TempDir,
+    addr: SocketAddr,
+}
+
+impl Home {
+    /// An empty one.
+    pub fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
+        let addr = listener.local_addr().expect("a bound listener has an address");
+        Self { directory: tempfile::tempdir().expect("a directory"), addr }
+    }
+
+    /// `overrides` with the file and the address, and little patience with what runs when it stops.
+    pub fn settings(&self, overrides: &str) -> String {
+        let file = self.directory.path().join("tasks.db");
+        let own = format!(
+            "[server]\nlisten = \"{}\"\ndrain_timeout = \"20ms\"\n[store]\nkind = \"embedded\"\npath = {file:?}",
+            self.addr
+        );
+        let mut settings: Table = own.parse().expect("it is TOML");
+        lay_over(&mut settings, overrides);
+        written(&settings, &[])
+    }
+
+    /// Starts on it in front of `upstream`, as [`Gate::start`].
+    pub async fn start(&self, upstream: &Upstream, overrides: &str) -> Gate {
+        Gate::start(upstream, &self.settings(overrides)).await
+    }
 }
 
 impl Gate {
@@ -113,6 +147,12 @@ impl Gate {
         self.app.finished().await;
     }
 
+    /// Leaves in good order: drains, hands over, lets go of its file.
+    pub async fn leave(self) {
+        self.drain();
+        soon("the end", self.finished()).await;
+    }
+
     /// What the second SIGTERM does.
     pub fn stop(&self) {
         self.app.stop();
@@ -133,6 +173,11 @@ impl Drop for Gate {
 
 fn merged(overrides: &str) -> Table {
     let mut config: Table = DEFAULTS.parse().expect("the defaults are TOML");
+    lay_over(&mut config, overrides);
+    config
+}
+
+fn lay_over(config: &mut Table, overrides: &str) {
     let overrides: Table = overrides.parse().expect("the overrides are TOML");
     for (section, value) in overrides {
         match (config.get_mut(&section), value) {
@@ -142,7 +187,6 @@ fn merged(overrides: &str) -> Table {
             }
         }
     }
-    config
 }
 
 fn named(name: &str, path: &str, url: &str, mut table: Table) -> Table {

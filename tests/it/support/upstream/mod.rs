@@ -136,6 +136,11 @@ impl Upstream {
         state.listeners.len()
     }
 
+    /// The ids of questions that it has asked and nobody has answered.
+    pub fn hears(&self) -> Vec<String> {
+        self.shared.state.lock().unwrap().questions.keys().map(|(_, id)| id.clone()).collect()
+    }
+
     /// Ends every open GET stream.
     pub fn hang_up(&self) {
         self.shared.state.lock().unwrap().listeners.clear();

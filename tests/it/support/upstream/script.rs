@@ -93,3 +93,40 @@ pub fn responds(status: u16, headers: &'static [(&'static str, &'static str)], b
 pub fn until_cancelled() -> Script {
     script(|call| async move { call.cancelled().await })
 }
+
+/// Accepts the call with an event that has an id, and says what its argument `text` says when the test opens the
+/// latch; who lost the stream finds the answer by [`resumed`].
+pub fn resumable(latch: &Latch) -> Script {
+    let latch = latch.clone();
+    script(move |mut call| {
+        let latch = latch.clone();
+        async move {
+            let text = call.arg("text").as_str().unwrap_or("done").to_owned();
+            call.bytes(format!("id: {}|{text}\nretry: 10\ndata:\n\n", call.request.id()));
+            let is_there = tokio::select! {
+                () = latch.passed() => true,
+                () = call.gone() => false,
+            };
+            if is_there {
+                call.say(&text);
+            }
+        }
+    })
+}
+
+/// Answers a GET for the rest of a stream of [`resumable`].
+pub fn resumed(latch: &Latch) -> Script {
+    let latch = latch.clone();
+    script(move |mut call| {
+        let latch = latch.clone();
+        async move {
+            let cursor = call.request.header("last-event-id").unwrap_or_default().to_owned();
+            let Some((id, text)) = cursor.split_once('|') else { return call.raw(400, &[], "no such event") };
+            call.open();
+            latch.passed().await;
+            let result = serde_json::json!({"content": [{"type": "text", "text": text}]});
+            call.event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
+            call.end();
+        }
+    })
+}
