@@ -3,7 +3,7 @@
 //! The sending end writes down what goes out, and goes on writing when its client has left.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 
 use futures_util::future::select;
@@ -35,7 +35,16 @@ pub fn outlet(room: usize, log: Option<Arc<Log>>) -> (Outlet, Steps) {
     (Outlet { steps: sender, log: log.clone() }, Steps { steps: receiver, log })
 }
 
+/// A channel that nobody reads, shared by all that have nobody to tell.
+static NOBODY: LazyLock<mpsc::Sender<Step>> = LazyLock::new(|| mpsc::channel(1).0);
+
 impl Outlet {
+    /// An outlet that leads nowhere: its client has left for good.
+    #[must_use]
+    pub fn nowhere() -> Self {
+        Self { steps: NOBODY.clone(), log: None }
+    }
+
     /// An event stream was opened, with these end-to-end headers. Not cancel safe.
     pub async fn open(&self, headers: HeaderMap) {
         self.send(Step::open(headers)).await;

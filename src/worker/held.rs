@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::call::{Answer, Body, Error, Outlet, Side, outlet};
+use crate::call::{Answer, Body, Error, Outlet, Side};
 use crate::jsonrpc::Envelope;
 use crate::policy::Plan;
 use crate::session::Hub;
@@ -106,7 +106,6 @@ impl Held {
         upcall: Upcall,
         left: Option<Duration>,
     ) -> Box<Self> {
-        let (steps, _) = outlet(1, None);
         Box::new(Self {
             threshold: Timer::Never,
             runtime: Timer::after(assignment.received, left),
@@ -117,7 +116,7 @@ impl Held {
             assignment,
             upcall,
             note: None,
-            steps,
+            steps: Outlet::nowhere(),
             client_left: true,
             again: None,
             repeat: None,
@@ -140,6 +139,7 @@ impl Held {
                 tally.done(Side::None);
                 self.announce(&task).await;
                 // A task of its own: what waiting took is given back.
+                self.steps = Outlet::nowhere();
                 let work = self.worker.work.clone();
                 drop(work.spawn(Deferred::run(self, *task, permit)));
             }
