@@ -114,6 +114,6 @@ mod tests {
         let summary = summary(&config);
         let lines: Vec<_> = summary.lines().collect();
         assert_eq!(lines[..8], expected);
-        assert!(lines.len() == 9 && lines[8].starts_with("warning: store.kind: "), "{summary}");
+        assert!(lines.len() == 9 && lines[8].starts_with("warning: line 3: store.kind: "), "{summary}");
     }
 }

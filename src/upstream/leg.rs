@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, HeaderValue, Method, Uri};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::mcp::header::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::session::{Session, Sessions};
@@ -26,6 +27,21 @@ pub struct Upstream {
     pub timer: UpstreamTimer,
     /// 0: no `initialize` was answered yet; 1: without a session id; 2: with one.
     gives_sessions: AtomicU8,
+    /// Whether sessions have streams of their own.
+    streams: AtomicU8,
+    /// Held by who asks for the first of them.
+    asking: Arc<Mutex<()>>,
+}
+
+/// Whether an upstream's sessions have streams of their own, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streams {
+    /// Nobody asked yet.
+    Unknown,
+    /// They do.
+    Some,
+    /// They do not: it says 405.
+    None,
 }
 
 impl Upstream {
@@ -36,7 +52,35 @@ impl Upstream {
     pub fn new(options: Options, sessions: Sessions, metrics: &Metrics) -> Result<Self, Error> {
         let client = Client::new(&options)?;
         let timer = metrics.upstream(&options.name);
-        Ok(Self { options, client, sessions, timer, gives_sessions: AtomicU8::new(0) })
+        Ok(Self {
+            options,
+            client,
+            sessions,
+            timer,
+            gives_sessions: AtomicU8::new(0),
+            streams: AtomicU8::new(0),
+            asking: Arc::default(),
+        })
+    }
+
+    /// Whether its sessions have streams of their own.
+    #[must_use]
+    pub fn streams(&self) -> Streams {
+        match self.streams.load(Ordering::Relaxed) {
+            0 => Streams::Unknown,
+            1 => Streams::Some,
+            _ => Streams::None,
+        }
+    }
+
+    /// It was asked for one.
+    pub fn set_streams(&self, streams: Streams) {
+        self.streams.store(streams as u8, Ordering::Relaxed);
+    }
+
+    /// Lets one at a time ask for the first stream, so that a thousand sessions do not learn the same at once.
+    pub async fn turn_to_ask(&self) -> OwnedMutexGuard<()> {
+        self.asking.clone().lock_owned().await
     }
 
     /// It answered `initialize`, with or without a session id.

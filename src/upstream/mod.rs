@@ -26,7 +26,7 @@ pub use client::Client;
 pub use error::Error;
 pub use events::{EventStream, Opened, events};
 pub use exchange::{Arrived, Exchange, Kind, Limits};
-pub use leg::{Leg, Upstream};
+pub use leg::{Leg, Streams, Upstream};
 pub use options::Options;
 pub use outbound::Outbound;
 pub use resolver::Resolver;

@@ -2,21 +2,22 @@
 //!
 //! Clients' own GETs ride on it, and so does what an upstream says while a call runs in the background.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use crate::call::{Answer, Body, Event, Step};
 use crate::jsonrpc::{Envelope, Kind as MessageKind};
 use crate::mcp::{Params, method};
 use crate::session::{Asking, Hub, Need, Phase, Session, Start, Turn};
-use crate::upstream::{Error, EventStream, Leg, Opened, events, headers};
+use crate::upstream::{Error, EventStream, Leg, Opened, Streams, events, headers};
 
 use super::answer::{from_upstream, refused};
 use super::{Worker, cancel, questions};
@@ -29,6 +30,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// How often, and how soon, a client's request is made again while the stream before it is still being closed.
 const CONFLICTS: usize = 3;
 const CONFLICT_WAIT: Duration = Duration::from_millis(100);
+/// How long others wait for the answer to the first who asks.
+const TURN: Duration = Duration::from_secs(1);
 
 /// A client that listens to its session's stream.
 #[derive(Debug)]
@@ -107,11 +110,15 @@ impl Worker {
         };
         match opened {
             Ok((headers, stream)) => {
+                leg.upstream.set_streams(Streams::Some);
                 let listener = asking.opened_for(steps, (headers, *start));
                 drop(self.work.spawn(Reader::new(self, leg, *limit).run(Source::Stream(Box::new(stream)))));
                 Some(listener)
             }
             Err(answer) => {
+                if answer.status == StatusCode::METHOD_NOT_ALLOWED {
+                    leg.upstream.set_streams(Streams::None);
+                }
                 let _ = steps.send(Step::done(answer)).await;
                 None
             }
@@ -264,9 +271,12 @@ impl Reader {
     }
 
     async fn open(&self, hub: &Hub) -> Result<EventStream, Over> {
-        let request = self.leg.listening(self.cursor.clone());
-        let response = match events(&self.leg.upstream.client, request, self.limit).await {
-            Ok(response) => response,
+        let response = match self.ask().await {
+            Ok(Some(response)) => response,
+            Ok(None) => {
+                hub.refused();
+                return Err(Over::Closed);
+            }
             Err(error) => {
                 debug!(%error, "a session's stream cannot be opened");
                 return Err(Over::Ended);
@@ -274,13 +284,44 @@ impl Reader {
         };
         let status = response.status();
         match response.into_body() {
-            Opened::Events(stream) if status.is_success() => Ok(stream),
+            Opened::Events(stream) if status.is_success() => {
+                self.leg.upstream.set_streams(Streams::Some);
+                Ok(stream)
+            }
             _ if status == StatusCode::METHOD_NOT_ALLOWED || status == StatusCode::NOT_IMPLEMENTED => {
+                self.leg.upstream.set_streams(Streams::None);
                 hub.refused();
                 Err(Over::Closed)
             }
             _ if status == StatusCode::CONFLICT || status.is_server_error() => Err(Over::Ended),
             _ => Err(Over::Closed),
+        }
+    }
+
+    /// Asks for the stream; `None` if the upstream is known to have none. While nobody knows, one session asks for all,
+    /// so that a thousand need not learn the same at once.
+    async fn ask(&self) -> Result<Option<Response<Opened>>, Error> {
+        let upstream = &self.leg.upstream;
+        let mut turn = None;
+        if upstream.streams() == Streams::Unknown {
+            turn = Some(upstream.turn_to_ask().await);
+        }
+        if upstream.streams() == Streams::None {
+            return Ok(None);
+        }
+        let request = self.leg.listening(self.cursor.clone());
+        let mut asked = pin!(events(&upstream.client, request, self.limit));
+        if turn.is_none() {
+            return asked.await.map(Some);
+        }
+        match timeout(TURN, asked.as_mut()).await {
+            Ok(response) => response.map(Some),
+            // Some send no head before there is something to say.
+            Err(_) => {
+                upstream.set_streams(Streams::Some);
+                drop(turn.take());
+                asked.await.map(Some)
+            }
         }
     }
 

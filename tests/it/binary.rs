@@ -97,7 +97,7 @@ async fn a_taken_port_is_an_error_that_says_so() {
     let address = taken.local_addr().unwrap().to_string();
     for flags in [["--listen", &address, "--admin-listen", ""], ["--listen", "127.0.0.1:0", "--admin-listen", &address]]
     {
-        let refused = run(&[&["run", "--upstream", UPSTREAM], flags.as_slice()].concat()).await;
+        let refused = run(&[&["run", "--store", "memory", "--upstream", UPSTREAM], flags.as_slice()].concat()).await;
         assert_eq!(refused.status.code(), Some(1), "{flags:?}");
         assert!(stderr(&refused).contains(&address) && stderr(&refused).contains("taken"), "{}", stderr(&refused));
     }

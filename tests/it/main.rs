@@ -38,6 +38,7 @@ mod retries;
 mod rmcp;
 mod schemas;
 mod sessions;
+mod store;
 mod streams;
 mod support;
 mod threshold;

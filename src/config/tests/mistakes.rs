@@ -163,12 +163,12 @@ fn every_key_is_known_whatever_else_is_wrong() {
     let broken = |text: &str, right: &str, wrong: &str| text.replace(right, wrong).replace("TOKEN_FILE", "/dev/null");
     let upstream = format!("{EVERY_KEY}headers = {{ X = \"a\" }}\n[[upstream.rule]]\ntool = \"a\"\n");
     for (right, wrong, line, key) in [
-        ("https://host:1/x?key=1", "ftp://x/mcp", 44, "upstream[0].url"),
-        ("\"/a/\"", "1", 43, "upstream[0].path"),
+        ("https://host:1/x?key=1", "ftp://x/mcp", 45, "upstream[0].url"),
+        ("\"/a/\"", "1", 44, "upstream[0].path"),
         ("\"[::1]:1\"", "\"x\"", 3, "server.listen"),
         ("\"0.0.0.0:2\"", "\"x\"", 15, "admin.listen"),
-        ("\"async\"", "1", 24, "tasks.mode"),
-        ("\"widen\"", "1", 38, "jobs.output_schema"),
+        ("\"async\"", "1", 25, "tasks.mode"),
+        ("\"widen\"", "1", 39, "jobs.output_schema"),
     ] {
         let text = broken(&upstream, right, wrong);
         let found = bad(&text);

@@ -1,11 +1,13 @@
 //! The engine in one file: SQLite, so that tasks survive their process and need no server.
 //!
-//! One thread writes and syncs what waits together ([`writer`]); a few connections read beside it ([`read`]). Leases
+//! One thread writes and syncs what waits together (`writer`); a few connections read beside it (`read`). Leases
 //! are kept in memory: one process has the file, so whoever held one before it came is gone.
 
 mod faults;
+mod leases;
 mod offline;
 mod open;
+mod purge;
 mod read;
 mod row;
 mod schema;
@@ -30,8 +32,9 @@ pub use faults::{Fault, Faults};
 pub use offline::{Report, check, export, prune};
 pub use trouble::OpenError;
 
+use leases::Leases;
 use read::Readers;
-use write::{Counts, Db, Leases};
+use write::{Counts, Db};
 use writer::Writer;
 
 /// So many free pages stay in the file: the next tasks take them.

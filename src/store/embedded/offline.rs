@@ -11,10 +11,11 @@ use serde_json::value::RawValue;
 use crate::jsonrpc::ErrorObject;
 use crate::task::{Failure, Purged, Status, Task, Timestamp};
 
+use super::leases::Leases;
 use super::open::{self, beside};
 use super::schema::{self, Found};
 use super::trouble::{OpenError, reason};
-use super::write::{Counts, Db, Leases};
+use super::write::{Counts, Db};
 use super::{read, row};
 
 /// What a check found.

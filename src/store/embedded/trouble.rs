@@ -11,7 +11,7 @@ use crate::task::StoreError;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has it.
-    #[error("the store {path} is in use by another taskgate{}: one process per file", by(.process.as_ref()))]
+    #[error("the store {path} is in use by another taskgate{}: one process per file", .process.map(by).unwrap_or_default())]
     InUse {
         /// The file.
         path: PathBuf,
@@ -56,8 +56,8 @@ pub enum OpenError {
     },
 }
 
-fn by(process: Option<&u32>) -> String {
-    process.map(|number| format!(" (process {number})")).unwrap_or_default()
+fn by(process: u32) -> String {
+    format!(" (process {process})")
 }
 
 impl OpenError {

@@ -1,63 +1,18 @@
 //! What is done within a transaction.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, named_params, params};
 
 use crate::mcp::OwnTasks;
 use crate::task::{
-    ClaimQuery, Event, Fingerprint, Full, Lease, Purged, Replaced, ReplicaId, SessionRecord, StoreError, Task, TaskId,
+    ClaimQuery, Event, Fingerprint, Full, Lease, Replaced, ReplicaId, SessionRecord, StoreError, Task, TaskId,
     Timestamp,
 };
 
+use super::leases::Leases;
 use super::row::{self, number};
-
-/// How many expired ids are remembered at most.
-const MAX_REMEMBERED: i64 = 100_000;
-/// How many records one step of a purge takes, and how many bytes: others write in between.
-const STEP: usize = 500;
-const STEP_BYTES: i64 = 16 << 20;
-/// How many pages one step gives back.
-const STEP_PAGES: i64 = 500;
-
-/// When the lease of each holder is over. They live as long as the process does: one process has the file, so that
-/// whoever held a lease before it came is gone.
-#[derive(Debug, Default)]
-pub(super) struct Leases(Mutex<HashMap<ReplicaId, Timestamp>>);
-
-impl Leases {
-    fn table(&self) -> std::sync::MutexGuard<'_, HashMap<ReplicaId, Timestamp>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn set(&self, holder: ReplicaId, until: Timestamp) {
-        self.table().insert(holder, until);
-    }
-
-    pub(super) fn extend(&self, holder: ReplicaId, until: Timestamp) {
-        let mut table = self.table();
-        let lease = table.entry(holder).or_insert(until);
-        *lease = until.max(*lease);
-    }
-
-    pub(super) fn forget(&self, now: Timestamp) {
-        self.table().retain(|_, until| *until > now);
-    }
-
-    fn until(&self, holder: ReplicaId) -> Option<Timestamp> {
-        self.table().get(&holder).copied()
-    }
-
-    /// A stored task with what is known of its lease now.
-    pub(super) fn seen(&self, mut task: Task) -> Task {
-        if let Some(lease) = &mut task.lease {
-            lease.until = self.until(lease.holder).unwrap_or_default();
-        }
-        task
-    }
-}
 
 /// The connection that writes, and what it need not look up.
 pub(super) struct Db {
@@ -87,12 +42,12 @@ impl Counts {
 }
 
 /// What is known of a task before it is replaced.
-struct Before {
-    n: i64,
-    version: i64,
-    fetched: i64,
-    kept: Option<i64>,
-    holder: Option<[u8; 16]>,
+pub(super) struct Before {
+    pub(super) n: i64,
+    pub(super) version: i64,
+    pub(super) fetched: i64,
+    pub(super) kept: Option<i64>,
+    pub(super) holder: Option<[u8; 16]>,
 }
 
 impl Db {
@@ -268,81 +223,9 @@ impl Db {
         Ok(true)
     }
 
-    fn drop_result(&mut self, before: &Before) -> rusqlite::Result<()> {
+    pub(super) fn drop_result(&mut self, before: &Before) -> rusqlite::Result<()> {
         self.connection.prepare_cached("DELETE FROM result WHERE n = ?")?.execute([before.n])?;
         self.set_kept(before, None)
-    }
-
-    /// One step of a purge; nothing dropped means that nothing is left to drop.
-    pub(super) fn purge(&mut self, now: Timestamp, remembered: i64) -> rusqlite::Result<Purged> {
-        let results = self.purge_results(now)?;
-        let over = (remembered - MAX_REMEMBERED).clamp(0, 1_000_000);
-        let records = self.purge_records(now, usize::try_from(over).unwrap_or(0))?;
-        self.connection
-            .prepare_cached("DELETE FROM session WHERE id IN (SELECT id FROM session WHERE expires <= ? LIMIT ?)")?
-            .execute(params![number(now.0), number(STEP as u64)])?;
-        Ok(Purged { results, records })
-    }
-
-    fn purge_results(&mut self, now: Timestamp) -> rusqlite::Result<usize> {
-        let mut expired = Vec::new();
-        let mut bytes = 0;
-        {
-            let mut statement = self.connection.prepare_cached(
-                "SELECT n, version, fetched, kept, holder FROM task WHERE kept IS NOT NULL AND expires <= ? LIMIT ?",
-            )?;
-            let mut rows = statement.query(params![number(now.0), number(STEP as u64)])?;
-            while let Some(row) = rows.next()? {
-                let kept: i64 = row.get(3)?;
-                bytes += kept;
-                expired.push(Before {
-                    n: row.get(0)?,
-                    version: row.get(1)?,
-                    fetched: row.get(2)?,
-                    kept: Some(kept),
-                    holder: row.get(4)?,
-                });
-                if bytes >= STEP_BYTES {
-                    break;
-                }
-            }
-        }
-        for before in &expired {
-            self.drop_result(before)?;
-        }
-        Ok(expired.len())
-    }
-
-    /// Drops forgotten records, and the `over` oldest of the expired ones.
-    fn purge_records(&mut self, now: Timestamp, over: usize) -> rusqlite::Result<usize> {
-        let doomed: Vec<i64> = self
-            .connection
-            .prepare_cached(
-                "SELECT n FROM task WHERE forgotten <= :now AND kept IS NULL ORDER BY forgotten LIMIT :step",
-            )?
-            .query_map(named_params! {":now": number(now.0), ":step": number(STEP as u64)}, |row| row.get(0))?
-            .collect::<rusqlite::Result<_>>()?;
-        let early: Vec<i64> = self
-            .connection
-            .prepare_cached(
-                "SELECT n FROM task WHERE forgotten > :now AND expires <= :now AND kept IS NULL \
-                 ORDER BY forgotten LIMIT :over",
-            )?
-            .query_map(named_params! {":now": number(now.0), ":over": number(over.min(STEP) as u64)}, |row| row.get(0))?
-            .collect::<rusqlite::Result<_>>()?;
-        for n in doomed.iter().chain(&early) {
-            self.connection.prepare_cached("DELETE FROM task WHERE n = ?")?.execute([n])?;
-        }
-        Ok(doomed.len() + early.len())
-    }
-
-    /// Gives some free pages back. How many are left.
-    pub(super) fn shrink(&self) -> rusqlite::Result<i64> {
-        let mut statement = self.connection.prepare(&format!("PRAGMA incremental_vacuum({STEP_PAGES})"))?;
-        let mut rows = statement.query([])?;
-        // Each step gives one page back.
-        while rows.next()?.is_some() {}
-        self.connection.pragma_query_value(None, "freelist_count", |row| row.get(0))
     }
 
     pub(super) fn claim(&mut self, query: &ClaimQuery) -> rusqlite::Result<Vec<Task>> {

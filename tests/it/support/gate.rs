@@ -157,6 +157,12 @@ impl Gate {
     pub fn stop(&self) {
         self.app.stop();
     }
+
+    /// Cuts off what runs and lets go of the store.
+    pub async fn closed(self) {
+        self.app.stop();
+        self.app.closed().await;
+    }
 }
 
 impl Drop for Gate {
