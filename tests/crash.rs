@@ -330,10 +330,9 @@ impl World {
             };
             mine.extend(self.call(known, is_core, call).await);
             for _ in 0..3 {
-                if let Some(at) = (dice.below(3) > 0).then(|| dice.below(mine.len().max(1) as u64)) {
-                    if let Some(handle) = mine.get_mut(usize::try_from(at).unwrap()) {
-                        self.look(handle).await;
-                    }
+                let at = usize::try_from(dice.below(mine.len().max(1) as u64)).unwrap();
+                if let Some(handle) = mine.get_mut(at).filter(|_| dice.below(3) > 0) {
+                    self.look(handle).await;
                 }
                 sleep(ms(dice.below(20))).await;
             }

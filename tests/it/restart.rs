@@ -149,8 +149,7 @@ async fn only_what_may_be_repeated_is_called_again() {
     ] {
         let (home, latch) = (Home::new(), Latch::new());
         let tool = script::echo_held(&latch);
-        let upstream =
-            Upstream::builder().tool_with("count", &json!({"annotations": annotations}), tool).start().await;
+        let upstream = Upstream::builder().tool_with("count", &json!({"annotations": annotations}), tool).start().await;
         let settings = format!("[tasks]\nthreshold = \"60ms\"\nretry = \"{retry}\"");
         let gate = home.start(&upstream, &settings).await;
         let client = gate.client().extension().open().await;

@@ -272,14 +272,13 @@ async fn b95_a_second_signal_hands_over_at_once() {
 }
 
 #[tokio::test]
-async fn one_file_is_one_taskgates() {
+async fn the_next_may_start_the_moment_one_has_left() {
     let (home, latch) = (Home::new(), Latch::new());
     let upstream = both(&latch).start().await;
     let gate: Gate = home.start(&upstream, "").await;
     let client = gate.client().extension().open().await;
     let task = client.call("solve", json!({})).await.task();
     gate.leave().await;
-    // Whoever leaves lets go of the file before it has ended: the next may start at once, any number of times.
     for _ in 0..5 {
         home.start(&upstream, "").await.leave().await;
     }
