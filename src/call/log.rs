@@ -201,7 +201,8 @@ impl Log {
         if is_over || after >= record.next {
             return None;
         }
-        record.turn += 1;
+        // What has ended is all there: any number may read it.
+        record.turn += u64::from(!record.finished);
         let turn = record.turn;
         drop(state);
         self.changed.notify_waiters();
@@ -287,7 +288,7 @@ impl Follower {
     fn look(&mut self) -> Found {
         let state = self.log.lock();
         let State::Open(record) = &*state else { return Found::End };
-        if record.turn != self.turn {
+        if record.turn != self.turn && !record.finished {
             return Found::End;
         }
         let from = record.kept.partition_point(|(n, _)| *n <= self.after);

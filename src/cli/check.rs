@@ -17,14 +17,17 @@ pub(super) struct Args {
     /// The file; without it and without --upstream, taskgate.toml in this directory
     #[arg(value_name = "FILE", env = "TASKGATE_CONFIG")]
     file: Option<PathBuf>,
+    /// The same, as for `run`
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
 }
 
 /// Prints a summary and status 0, or the problems and status 78.
 pub(super) fn run(args: Args) -> ExitCode {
-    let Args { file, overrides } = args;
-    match source::read(file.as_deref(), &overrides) {
+    let Args { file, config, overrides } = args;
+    match source::read(config.or(file).as_deref(), &overrides) {
         Ok(config) => {
             print!("{}", summary(&config));
             ExitCode::SUCCESS

@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::call::{Answer, Body, Outgoing, Side, Step};
+use crate::call::{Answer, Body, Error, Outgoing, Side, Step};
 use crate::jsonrpc::{Envelope, Id, Kind};
 use crate::mcp::{Era, header, method};
 use crate::session::{Named, Ticket};
@@ -98,7 +98,9 @@ impl Gateway {
                 Ok(false) => {}
                 Err(error) => {
                     self.tally(&caller).done(error.side());
-                    return caller.reply(refused(StatusCode::SERVICE_UNAVAILABLE, &error));
+                    let is_bad = matches!(error, Error::InvalidRequest(_));
+                    let status = if is_bad { StatusCode::BAD_REQUEST } else { StatusCode::SERVICE_UNAVAILABLE };
+                    return caller.reply(refused(status, &error));
                 }
             }
         }

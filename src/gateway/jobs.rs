@@ -18,7 +18,7 @@ use super::wait::{EVENTS, kept_whole};
 use super::{Gateway, Reply};
 
 /// The longest wait that a caller can ask for: most clients have a shorter patience than that.
-const LONGEST_WAIT: Duration = Duration::from_secs(25);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(25);
 /// How many jobs are listed.
 const LISTED: usize = 100;
 

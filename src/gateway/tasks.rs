@@ -144,6 +144,9 @@ impl Gateway {
         let members = entries(message.params().unwrap_or_default());
         let responses = members.get("inputResponses").ok_or_else(missing)?;
         let responses: HashMap<String, &RawValue> = serde_json::from_str(responses).map_err(|_| missing())?;
+        if responses.values().any(|response| !response.get().starts_with('{')) {
+            return Err(Error::InvalidParams("each answer in inputResponses is an object".into()));
+        }
         for (key, response) in responses {
             let Some(key) = QuestionKey::parse(&key) else { continue };
             let response = result_response(&Id::from_string(key.as_str()), response.get());
@@ -167,6 +170,9 @@ impl Gateway {
         let text = message.id().and_then(|id| serde_json::from_str::<String>(id.raw()).ok());
         let Some(key) = text.as_deref().and_then(QuestionKey::parse) else { return Ok(false) };
         let Some(task) = self.inner.worker.ports.asker(&key) else { return Ok(true) };
+        if message.error().is_some() == message.result().is_some() {
+            return Err(Error::InvalidRequest("a response has either a result or an error".into()));
+        }
         let found = access::find(&self.inner.worker, caller, &task.to_string()).await;
         if let Some(task) = found.map_err(|error| unavailable(&error))? {
             self.hand_in(&task, key, message.text().clone()).await.map_err(|error| unavailable(&error))?;

@@ -3,6 +3,7 @@
 //! The stream is registered with the task meanwhile, so that its questions and its progress can be put on it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::Instant;
@@ -12,13 +13,16 @@ use crate::dialect::core;
 use crate::jsonrpc::{Id, Rope, error_response, rope_response};
 use crate::mcp::Params;
 use crate::task::Task;
-use crate::worker::{Carrier, Marking, failed};
+use crate::worker::{Carried, Carrier, Marking, failed};
 
 use super::caller::Caller;
+use super::jobs::LONGEST_WAIT;
 use super::{Gateway, Reply};
 
 /// How long a poll waits for a task that is being cut off.
-const LAST_LOOK: std::time::Duration = std::time::Duration::from_millis(500);
+const LAST_LOOK: Duration = Duration::from_millis(500);
+/// How often a read that carries a question looks whether that is still so.
+const STEP: Duration = Duration::from_millis(100);
 /// How many events may wait for a slow client.
 pub(super) const EVENTS: usize = 16;
 
@@ -96,7 +100,7 @@ impl Gateway {
             }
         };
         let now = tokio::select! {
-            waited = worker.tasks.wait(task.id, until) => waited.ok().flatten(),
+            waited = self.while_asking(caller, &task, until, carried.as_ref()) => waited,
             // Whoever runs it writes its end down now.
             () = worker.work.severed() => {
                 worker.tasks.wait(task.id, Some(Instant::now() + LAST_LOOK)).await.ok().flatten()
@@ -107,6 +111,30 @@ impl Gateway {
             }
         };
         Some(now.unwrap_or(task))
+    }
+}
+
+impl Gateway {
+    /// Waits until the task ends, or until `until`; but a read that carries an open question goes on as long as a read
+    /// may: a person would be asked again by the next one.
+    async fn while_asking(
+        &self,
+        caller: &Caller,
+        task: &Task,
+        mut until: Option<Instant>,
+        carried: Option<&Carried>,
+    ) -> Option<Task> {
+        let longest = caller.received + self.patience(caller, LONGEST_WAIT);
+        loop {
+            let now = self.inner.worker.tasks.wait(task.id, until).await.ok().flatten();
+            let runs = now.as_ref().is_some_and(|task| task.status.ended().is_none());
+            match until {
+                Some(at) if runs && at < longest && carried.is_some_and(Carried::asks) => {
+                    until = Some((at + STEP).min(longest));
+                }
+                _ => return now,
+            }
+        }
     }
 }
 

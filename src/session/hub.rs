@@ -4,15 +4,19 @@
 //! the stream to the upstream is nobody's but the hub's. This is its register; who reads the stream is elsewhere.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use http::HeaderMap;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
 
 use crate::call::{Event, Log, Step};
 
 /// How many steps may wait for a client that listens: more than are ever replayed. One that is slower than that is
 /// cut off, and finds the rest when it comes back.
 pub const ROOM: usize = 512;
+/// How long a listener that does not read is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The register of one session's stream.
 #[derive(Debug, Default)]
@@ -28,6 +32,7 @@ struct State {
     /// The newest last.
     listeners: Vec<(u64, mpsc::Sender<Step>)>,
     attachments: u64,
+    moves: u64,
     background: usize,
     /// The upstream has no such stream.
     refused: bool,
@@ -113,24 +118,31 @@ impl Hub {
         self.send(&mut state, event)
     }
 
-    /// The same for what the upstream said: kept also while a client that listened before is away.
-    pub fn relay(&self, event: Event) {
-        let mut state = self.lock();
-        let event = self.recorded(event);
-        self.send(&mut state, &event);
+    /// The same for what the upstream said: kept also while a client that listened before is away. A slow listener is
+    /// waited for, up to a limit: a server that says much at once is not to cost it its stream.
+    pub async fn relay(&self, event: Event) {
+        let (event, newest) = {
+            let mut state = self.lock();
+            state.drop_closed();
+            (self.recorded(event), state.listeners.last().cloned())
+        };
+        let Some((listener, steps)) = newest else { return };
+        if !matches!(timeout(PATIENCE, steps.send(Step::event(event))).await, Ok(Ok(()))) {
+            self.detach(listener);
+        }
     }
 
-    /// How many listeners there ever were; see [`Hub::attached`].
+    /// How often somebody began or ceased to listen; see [`Hub::moved`].
     #[must_use]
-    pub fn attachments(&self) -> u64 {
-        self.lock().attachments
+    pub fn moves(&self) -> u64 {
+        self.lock().moves
     }
 
-    /// Resolves with the new count when there were more than `seen` listeners. Cancel safe.
-    pub async fn attached(&self, seen: u64) -> u64 {
+    /// Resolves with the new count when somebody has begun or ceased to listen since it was `seen`. Cancel safe.
+    pub async fn moved(&self, seen: u64) -> u64 {
         loop {
             let changed = self.changed.notified();
-            let now = self.attachments();
+            let now = self.moves();
             if now > seen {
                 return now;
             }
@@ -176,7 +188,10 @@ impl Hub {
 
     /// A listener has left.
     pub fn detach(&self, listener: u64) {
-        self.lock().listeners.retain(|(n, _)| *n != listener);
+        let mut state = self.lock();
+        state.listeners.retain(|(n, _)| *n != listener);
+        state.moves += 1;
+        drop(state);
         self.changed.notify_waiters();
     }
 
@@ -244,6 +259,7 @@ impl Hub {
             let _ = steps.try_send(Step::event(event));
         }
         state.attachments += 1;
+        state.moves += 1;
         let listener = state.attachments;
         state.listeners.push((listener, steps.clone()));
         self.changed.notify_waiters();
@@ -369,7 +385,7 @@ mod tests {
         assert!(!hub.push(says("nobody")) && !hub.is_listening());
         let mut old = listener(&hub);
         let mut new = listener(&hub);
-        assert_eq!(hub.attached(0).await, 2);
+        assert_eq!(hub.moved(0).await, 2);
         assert!(hub.push(says("1")));
         assert_eq!((heard(&mut old).len(), heard(&mut new).len()), (0, 1));
         drop(new);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dashmap::DashMap;
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -48,7 +47,6 @@ pub(super) struct Inner {
 #[derive(Default)]
 struct Live {
     ended: CancellationToken,
-    changed: watch::Sender<()>,
     reads: AtomicU32,
     /// When it need not be known any more, in milliseconds since 1970; 0 while the task runs.
     until_ms: AtomicU64,
@@ -238,8 +236,6 @@ impl Tasks {
             if let Some(live) = self.inner.live.get(&after.id) {
                 live.end(after);
             }
-        } else if let Some(live) = self.inner.live.get(&after.id) {
-            live.changed.send_replace(());
         }
     }
 
@@ -264,12 +260,6 @@ impl Tasks {
     #[must_use]
     pub fn ended(&self, id: TaskId) -> CancellationToken {
         self.inner.live.entry(id).or_default().ended.clone()
-    }
-
-    /// Sees every change of the task from now on.
-    #[must_use]
-    pub fn changes(&self, id: TaskId) -> watch::Receiver<()> {
-        self.inner.live.entry(id).or_default().changed.subscribe()
     }
 
     /// Counts a read of an unfinished task; returns how many there were before.
@@ -358,7 +348,6 @@ impl Tasks {
 impl Live {
     fn end(&self, task: &Task) {
         self.until_ms.store(task.forgotten().unwrap_or_default().0, Ordering::Relaxed);
-        self.changed.send_replace(());
         self.ended.cancel();
     }
 }

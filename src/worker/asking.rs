@@ -162,6 +162,7 @@ impl Deferred {
     pub(super) fn offer(&mut self) {
         let carriers = self.port.carriers();
         let (id, hub) = (self.task.id, self.held.hub().cloned());
+        let listens = hub.as_ref().is_some_and(|hub| hub.is_listening());
         let is_core = self.task.made == Made::Core;
         for asked in &mut self.asked {
             let mut able: Vec<&(u64, Carrier)> =
@@ -172,14 +173,17 @@ impl Deferred {
             let is_there = match asked.offered {
                 Offered::Nowhere => false,
                 Offered::Carrier(name) => {
-                    able.iter().any(|(known, carrier)| *known == name && (carrier.outlet.is_read() || !best_is_read))
+                    let is_best = !best_is_read && !listens;
+                    able.iter().any(|(known, carrier)| *known == name && (carrier.outlet.is_read() || is_best))
                 }
                 Offered::Session(listener) => hub.as_ref().is_some_and(|hub| hub.serves(listener)),
             };
             if is_there {
                 continue;
             }
-            let taken = able.into_iter().find(|(_, carrier)| {
+            // A stream that nobody reads now is the last resort.
+            let read = able.into_iter().filter(|(_, carrier)| carrier.outlet.is_read() || !listens);
+            let taken = read.into_iter().find(|(_, carrier)| {
                 let task = (carrier.marking == Marking::Related).then_some(id);
                 carrier.outlet.offer(relayed(&asked.question, task))
             });
@@ -192,6 +196,16 @@ impl Deferred {
                 }
             };
         }
+        self.tell_carriers();
+    }
+
+    /// A stream that carries an open question does not end before it has to.
+    fn tell_carriers(&self) {
+        let carried = self.asked.iter().filter_map(|asked| match asked.offered {
+            Offered::Carrier(name) => Some(name),
+            Offered::Session(_) | Offered::Nowhere => None,
+        });
+        self.port.set_asking(carried.collect());
     }
 
     /// Progress under the client's own token goes to who waits for the task, else to who listens to the session; a

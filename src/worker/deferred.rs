@@ -42,7 +42,7 @@ pub(super) struct Deferred {
     pub(super) runtime: Timer,
     pub(super) port: Opened,
     pub(super) asked: Vec<Asked>,
-    /// How often a client began to listen on the session's own stream, as far as this was noticed.
+    /// How often a client began or ceased to listen on the session's own stream, as far as this was noticed.
     pub(super) listeners: u64,
     /// When its status was pushed last.
     pub(super) announced: Instant,
@@ -77,7 +77,7 @@ impl Deferred {
         let ended = held.worker.tasks.ended(task.id);
         let _need = held.worker.attend(&held.assignment.leg, held.assignment.max_result);
         let port = held.worker.ports.open(task.id);
-        let (runtime, asked, listeners) = (held.runtime, Vec::new(), held.hub().map_or(0, |hub| hub.attachments()));
+        let (runtime, asked, listeners) = (held.runtime, Vec::new(), held.hub().map_or(0, |hub| hub.moves()));
         let announced = Instant::now();
         let mut deferred = Self {
             runtime,
@@ -155,7 +155,7 @@ impl Deferred {
                 },
                 () = call.touched() => { Box::pin(self.elsewhere()).await; None }
                 () = self.port.touched() => { Box::pin(self.mind_port()).await; None }
-                listeners = attached(hub.as_ref(), self.listeners) => {
+                listeners = moved(hub.as_ref(), self.listeners) => {
                     self.listeners = listeners;
                     self.offer();
                     None
@@ -354,10 +354,10 @@ impl Deferred {
     }
 }
 
-/// Resolves when somebody begins to listen on the session's own stream.
-async fn attached(hub: Option<&Arc<Hub>>, seen: u64) -> u64 {
+/// Resolves when somebody begins or ceases to listen on the session's own stream.
+async fn moved(hub: Option<&Arc<Hub>>, seen: u64) -> u64 {
     match hub {
-        Some(hub) => hub.attached(seen).await,
+        Some(hub) => hub.moved(seen).await,
         None => std::future::pending().await,
     }
 }

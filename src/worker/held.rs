@@ -139,7 +139,9 @@ impl Held {
             End::Deferred(task, permit) => {
                 tally.done(Side::None);
                 self.announce(&task).await;
-                Box::pin(Deferred::run(self, *task, permit)).await;
+                // A task of its own: what waiting took is given back.
+                let work = self.worker.work.clone();
+                drop(work.spawn(Deferred::run(self, *task, permit)));
             }
             End::Withdrawn => {
                 tally.done(Side::Client);

@@ -129,7 +129,7 @@ impl Worker {
     pub(super) fn attend(&self, leg: &Leg, limit: u64) -> Option<Need> {
         let session = leg.session.as_ref()?;
         let (need, asking) = session.hub().need();
-        if let Some(asking) = asking {
+        if let Some(asking) = asking.filter(|_| leg.upstream.streams() != Streams::None) {
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             drop(self.work.spawn(Reader::new(self, leg, limit).run(Source::Asking(asking))));
         }
@@ -200,7 +200,7 @@ impl Reader {
         let Some(session) = self.leg.session.clone() else { return };
         let work = self.worker.work.clone();
         tokio::select! {
-            () = self.follow(&session, source) => {}
+            () = Box::pin(self.follow(&session, source)) => {}
             () = work.severed() => session.hub().close(),
         }
     }
@@ -259,7 +259,7 @@ impl Reader {
             match stream.next().await {
                 Ok(Some(event)) => {
                     self.note(&event);
-                    self.heard(session, &event);
+                    self.heard(session, &event).await;
                 }
                 Ok(None) => return Over::Ended,
                 Err(error) => {
@@ -336,38 +336,38 @@ impl Reader {
     }
 
     /// What the upstream says goes to the call it belongs to, else to whoever listens.
-    fn heard(&self, session: &Arc<Session>, event: &Event) {
+    async fn heard(&self, session: &Arc<Session>, event: &Event) {
         let Some(data) = event.data.as_ref().filter(|data| !data.is_empty()) else { return };
         // The upstream's ids mean nothing to a client.
         let relayed = Event { id: None, retry: None, ..event.clone() };
-        let Ok(message) = Envelope::read(data.clone()) else { return session.hub().relay(relayed) };
+        let Ok(message) = Envelope::read(data.clone()) else { return session.hub().relay(relayed).await };
         match (message.kind(), message.method()) {
             (MessageKind::Notification, method::PROGRESS) => {
                 let params = Params::peek(message.params());
                 let token = params.progress_token().unwrap_or_default();
                 let is_ours = token.starts_with("\"taskgate-");
                 if session.calls.progressed(token, data) != Some(Phase::Deferred) && !is_ours {
-                    session.hub().relay(relayed);
+                    session.hub().relay(relayed).await;
                 }
             }
             (MessageKind::Notification, method::TOOLS_LIST_CHANGED) => {
                 session.set_catalog(None);
-                session.hub().relay(relayed);
+                session.hub().relay(relayed).await;
             }
-            (MessageKind::Request, _) => self.asked(session, relayed, &message),
-            _ => session.hub().relay(relayed),
+            (MessageKind::Request, _) => self.asked(session, relayed, &message).await,
+            _ => session.hub().relay(relayed).await,
         }
     }
 
     /// A question belongs to a call, if one is in flight; its client hears it where it listens.
-    fn asked(&self, session: &Arc<Session>, event: Event, message: &Envelope) {
+    async fn asked(&self, session: &Arc<Session>, event: Event, message: &Envelope) {
         let Some(id) = message.id() else { return };
         let hub = session.hub();
         let is_ping = message.method() == method::PING;
         match session.calls.asker().filter(|_| !is_ping) {
             Some(call) if call.phase() == Phase::Held && hub.is_listening() => {
                 call.ask(id, message.method());
-                hub.relay(event);
+                hub.relay(event).await;
             }
             Some(call) => call.put_question(message.text().clone()),
             // In the background nobody but taskgate answers a ping.

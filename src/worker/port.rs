@@ -55,6 +55,8 @@ struct State {
     carriers: Vec<(u64, Carrier)>,
     answers: Vec<(QuestionKey, Bytes)>,
     named: u64,
+    /// The streams that carry an open question.
+    asking: Vec<u64>,
 }
 
 /// Keeps a port open while its task runs.
@@ -146,6 +148,11 @@ impl Opened {
         self.port.lock().carriers.clone()
     }
 
+    /// These streams carry an open question.
+    pub(super) fn set_asking(&self, carriers: Vec<u64>) {
+        self.port.lock().asking = carriers;
+    }
+
     /// A question can be answered from now on.
     pub(super) fn asked(&self, key: &QuestionKey) {
         self.ports.by_key.insert(key.clone(), self.task);
@@ -158,6 +165,12 @@ impl Opened {
 }
 
 impl Carried {
+    /// Whether a question is open on the stream.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        self.port.lock().asking.contains(&self.name)
+    }
+
     /// The client has left, and may come back.
     pub fn left(&self) {
         self.port.wake.notify_one();

@@ -31,6 +31,7 @@ mod polls;
 mod progress;
 mod questions;
 mod questions_kept;
+mod questions_move;
 mod races;
 mod restart;
 mod restart_owners;
