@@ -6,7 +6,7 @@
 #![allow(dead_code, unreachable_pub, unused_imports)] // the support serves other tests, too
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep};
 mod support;
 
 use support::upstream::script::{self, Script};
+use support::gate::address_to_keep;
 use support::{Upstream, ms};
 
 /// Clients that call side by side.
@@ -53,11 +54,10 @@ struct Victim {
 
 impl Victim {
     fn new(upstream: &Upstream) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let home = tempfile::tempdir().unwrap();
         let config = format!("{CONFIG}[[upstream]]\nname = \"solver\"\nurl = \"{}\"\n", upstream.url());
         std::fs::write(home.path().join("taskgate.toml"), config).unwrap();
-        Self { home, addr: free.local_addr().unwrap(), upstream: upstream.url(), child: None }
+        Self { home, addr: address_to_keep(), upstream: upstream.url(), child: None }
     }
 
     fn log(&self) -> PathBuf {

@@ -99,7 +99,8 @@ async fn b48_a_question_goes_from_a_waiting_read_to_the_sessions_stream() {
 
 #[tokio::test]
 async fn b48_a_read_does_not_end_while_a_person_thinks() {
-    let Story { upstream: _upstream, gate, door } = story("[tasks]\nthreshold = \"60ms\"\n[server]\nkeepalive = \"50ms\"").await;
+    let Story { upstream: _upstream, gate, door } =
+        story("[tasks]\nthreshold = \"60ms\"\n[server]\nkeepalive = \"50ms\"").await;
     let client = gate.client().capabilities(json!({"elicitation": {}})).open().await;
     let job = client.call("curious", json!({})).await.job();
     door.open();
