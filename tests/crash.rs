@@ -20,8 +20,8 @@ use tokio::time::{Instant, sleep};
 #[path = "it/support/mod.rs"]
 mod support;
 
-use support::upstream::script::{self, Script};
 use support::gate::address_to_keep;
+use support::upstream::script::{self, Script};
 use support::{Upstream, ms};
 
 /// Clients that call side by side.

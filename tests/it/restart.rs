@@ -317,7 +317,7 @@ fn curious(latch: &Latch) -> Builder {
         async move {
             let question = json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create",
                 "params": {"message": "go on?"}});
-            call.open();
+            call.bytes(format!("id: {}|start\nretry: 10\ndata:\n\n", call.request.id()));
             // A question before the handle would be put to the client there and then.
             sleep(ms(200)).await;
             let answer = call.hear(&json!("q"));

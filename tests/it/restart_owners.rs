@@ -3,9 +3,11 @@
 //! A proxy that writes tokens to a disk is a loss of another kind.
 
 use serde_json::json;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::client::Client;
+use crate::support::client::{Client, EXTENSION};
+use crate::support::dialect::asked;
 use crate::support::upstream::script::{self, Script};
 use crate::support::upstream::{Builder, Recorded};
 use crate::support::{Gate, Home, Latch, PATIENT, Upstream, eventually, ms, soon, throughout};
@@ -120,6 +122,38 @@ async fn whoever_cancels_brings_it_too() {
     eventually("the upstream hears of it", || upstream.cancels().len() == 1).await;
     assert_eq!(upstream.cancels()[0].header("authorization"), Some("Bearer good"));
     assert_eq!(upstream.cancels()[0].json["params"]["requestId"].to_string(), upstream.calls("solve")[0].id());
+    gate.leave().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_brings_the_credential_is_not_lost() {
+    let (home, said) = (Home::new(), watch::Sender::new(false));
+    let asks = {
+        let said = said.clone();
+        script::script(move |mut call| {
+            let said = said.clone();
+            async move {
+                call.bytes(format!("id: {}|yes\nretry: 10\ndata:\n\n", call.request.id()));
+                sleep(ms(200)).await;
+                let answer = call.pose(&json!("q"), "elicitation/create", &json!({"message": "go on?"}));
+                said.send_replace(answer.await.is_ok_and(|answer| answer["result"]["action"] == "accept"));
+            }
+        })
+    };
+    let heard = Latch::new();
+    let upstream = Upstream::builder().tool("ask", asks).resume(guarded(script::resumed(&heard))).start().await;
+    let gate = home.start(&upstream, "").await;
+    let client = gate.client().bearer("good").capabilities(json!({"elicitation": {}, "extensions": {EXTENSION: {}}}));
+    let client = client.open().await;
+    let task = client.call("ask", json!({})).await.task();
+    let (key, _) = asked(&client, &task).await.remove(0);
+    gate.leave().await;
+    let gate = home.start(&upstream, "").await;
+    sleep(ms(50)).await;
+    client.update_task(&task, json!({key: {"action": "accept", "content": {}}})).await.result();
+    eventually("the upstream hears the answer", || *said.borrow()).await;
+    heard.open();
+    is_text(&client, &task, "yes").await;
     gate.leave().await;
 }
 
