@@ -15,7 +15,7 @@ use crate::server::{Handled, Handler, Inbound, Labels, Listener, Upgrade};
 use crate::session::{self, Fingerprints, Patience, Seal, Sessions};
 use crate::shutdown::Work;
 use crate::store::{self, Clock, Tasks};
-use crate::task::Task;
+use crate::task::{Task, Timestamp};
 use crate::telemetry::Readiness;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::{self, Upstream};
@@ -126,6 +126,25 @@ impl App {
     #[must_use]
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin_addr
+    }
+
+    /// The tasks that another process left running and this one has taken over, as they stand. Ask right after the
+    /// start.
+    pub async fn taken_over(&self) -> Vec<Task> {
+        let tasks = &self.worker.tasks;
+        let mut taken = tasks.running().await;
+        taken.extend(tasks.unread(Timestamp::default()).await);
+        taken.sort_by_key(|task| task.created);
+        taken
+    }
+
+    /// The task when it has ended, or as it stands at `until`, with the text of its result. Cancel safe.
+    pub async fn outcome(&self, task: &Task, until: Instant) -> (Task, Option<String>) {
+        let tasks = &self.worker.tasks;
+        let ended = tasks.wait(task.id, Some(until)).await.ok().flatten();
+        let result = tasks.result(task.id).await.ok().flatten();
+        let text = result.and_then(|text| String::from_utf8(text.to_vec()).ok());
+        (ended.unwrap_or_else(|| task.clone()), text)
     }
 
     /// First step of the shutdown: readiness turns red and no new calls are taken; polls and cancellations are.

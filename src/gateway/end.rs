@@ -87,8 +87,10 @@ impl Gateway {
         let work = self.inner.worker.work.clone();
         drop(self.inner.worker.work.spawn(async move {
             tokio::select! {
-                () = session.calls.idle() => {}
+                // What is cut off has not ended: the next start goes on with it.
+                biased;
                 () = work.severed() => return,
+                () = session.calls.idle() => {}
             }
             if session.minted {
                 return;

@@ -317,9 +317,11 @@ fn curious(latch: &Latch) -> Builder {
         async move {
             let question = json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create",
                 "params": {"message": "go on?"}});
-            call.open();
             // A question before the handle would be put to the client there and then.
-            sleep(ms(200)).await;
+            for place in ["start", "handle"] {
+                call.bytes(format!("id: {}|{place}\nretry: 10\ndata:\n\n", call.request.id()));
+                sleep(ms(150)).await;
+            }
             let answer = call.hear(&json!("q"));
             call.bytes(format!("id: {}|q\nretry: 10\ndata: {question}\n\n", call.request.id()));
             hears.send_replace(answer.await.ok());

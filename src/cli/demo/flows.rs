@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use super::client::{Ability, Answer, Client};
 use super::screen::{Screen, between, equal, that};
-use super::solver::{End, Seen, Solver};
+use super::solver::{End, Seen};
+use super::witness::Witness;
 
 /// taskgate's threshold in the demo.
 pub(super) const THRESHOLD: Duration = Duration::from_millis(400);
@@ -23,7 +24,7 @@ const MOST_POLLS: usize = 30;
 /// What the flows play on.
 pub(super) struct Stage<'a> {
     pub(super) screen: &'a mut Screen,
-    pub(super) solver: &'a Solver,
+    pub(super) solver: &'a Witness,
     /// Where taskgate listens.
     pub(super) url: &'a str,
 }
@@ -71,16 +72,16 @@ impl Stage<'_> {
     }
 
     /// The calls that the solver saw since there were `before`: it must be exactly one.
-    fn only_call(&mut self, before: usize) -> Flow<Seen> {
-        let mut seen = self.solver.seen().split_off(before);
+    async fn only_call(&mut self, before: usize) -> Flow<Seen> {
+        let mut seen = self.solver.seen().await?.split_off(before);
         let tools: Vec<_> = seen.iter().map(|call| call.tool.as_str()).collect();
         self.screen.check("the solver saw one call", that(tools.len() == 1, || format!("it saw {tools:?}")));
         seen.pop().ok_or_else(|| "the solver saw no call".to_owned())
     }
 
     /// Whether `got` is, to the last field, what the solver sent for its only call since `before`.
-    fn same_as_sent(&mut self, before: usize, got: &Value) -> Flow {
-        let seen = self.only_call(before)?;
+    async fn same_as_sent(&mut self, before: usize, got: &Value) -> Flow {
+        let seen = self.only_call(before).await?;
         self.screen.check("the result is the solver's own, unchanged", equal(&End::Done(got.clone()), &seen.end));
         Ok(())
     }
@@ -113,17 +114,17 @@ async fn list(stage: &mut Stage<'_>, client: &mut Client) -> Flow {
 
 async fn fast(stage: &mut Stage<'_>, client: &mut Client) -> Flow {
     stage.screen.step("A fast call is answered as if taskgate were not there");
-    let before = stage.solver.seen().len();
+    let before = stage.solver.seen().await?.len();
     let answer = stage.call(client, "solve", json!({"seconds": 0.05})).await?;
     let result = answer.result()?;
     stage.screen.got(&text(result, 0), answer.took);
     stage.screen.check("before the threshold", between(answer.took, Duration::from_millis(50), THRESHOLD));
-    stage.same_as_sent(before, result)
+    stage.same_as_sent(before, result).await
 }
 
 async fn progress(stage: &mut Stage<'_>, client: &mut Client) -> Flow {
     stage.screen.step("Progress reaches a client that asked for it, with its own token");
-    let before = stage.solver.seen().len();
+    let before = stage.solver.seen().await?.len();
     let params = json!({"name": "simulate", "arguments": {"steps": 3, "seconds": 0.15},
         "_meta": {"progressToken": "my-token"}});
     stage.screen.sent(&format!("tools/call {params}"));
@@ -137,12 +138,12 @@ async fn progress(stage: &mut Stage<'_>, client: &mut Client) -> Flow {
     let told: Vec<_> = told.iter().map(|told| (told["progressToken"].as_str(), told["progress"].as_u64())).collect();
     let want: Vec<_> = (1..=3).map(|step| (Some("my-token"), Some(step))).collect();
     stage.screen.check("each step was told before the answer", equal(&told, &want));
-    stage.same_as_sent(before, result)
+    stage.same_as_sent(before, result).await
 }
 
 async fn job(stage: &mut Stage<'_>, client: &mut Client) -> Flow {
     stage.screen.step("A slow call becomes a job, and the client polls it with a tool");
-    let before = stage.solver.seen().len();
+    let before = stage.solver.seen().await?.len();
     let answer = stage.call(client, "simulate", json!({"steps": 12, "seconds": 2.4})).await?;
     let job = handle(stage, &answer)?;
     let (polls, last) = poll(stage, client, &job).await?;
@@ -151,36 +152,36 @@ async fn job(stage: &mut Stage<'_>, client: &mut Client) -> Flow {
     let repeated = polls.windows(2).any(|two| two[0] == two[1]);
     stage.screen.check("no two polls are alike", that(polls.len() > 1 && !repeated, || format!("{polls:?}")));
     stage.screen.check("it ends as done", equal(last.status.as_str(), "done"));
-    stage.same_as_sent(before, &last.rest)
+    stage.same_as_sent(before, &last.rest).await
 }
 
 async fn structured(stage: &mut Stage<'_>, client: &mut Client) -> Flow {
     stage.screen.step("Structured output survives the detour");
-    let before = stage.solver.seen().len();
+    let before = stage.solver.seen().await?.len();
     let answer = stage.call(client, "mesh", json!({"cells": 1000})).await?;
     let job = handle(stage, &answer)?;
     let (_, last) = poll(stage, client, &job).await?;
     stage.screen.note(&format!("structuredContent {}", last.rest["structuredContent"]));
     stage.screen.check("it ends as done", equal(last.status.as_str(), "done"));
     stage.screen.check("structuredContent is there", equal(&last.rest["structuredContent"]["cells"], &json!(1000)));
-    stage.same_as_sent(before, &last.rest)
+    stage.same_as_sent(before, &last.rest).await
 }
 
 async fn failing(stage: &mut Stage<'_>, client: &mut Client) -> Flow {
     stage.screen.step("A tool that fails late");
-    let before = stage.solver.seen().len();
+    let before = stage.solver.seen().await?.len();
     let answer = stage.call(client, "diverge", json!({"seconds": 0.7})).await?;
     let job = handle(stage, &answer)?;
     let (_, last) = poll(stage, client, &job).await?;
     stage.screen.note(&text(&last.rest, 0));
     stage.screen.check("it ends as an error", equal(last.status.as_str(), "error"));
     stage.screen.check("and is marked as one", equal(&last.rest["isError"], &json!(true)));
-    stage.same_as_sent(before, &last.rest)
+    stage.same_as_sent(before, &last.rest).await
 }
 
 async fn task(stage: &mut Stage<'_>, client: &mut Client) -> Flow {
     stage.screen.step("A client that declared the tasks extension gets a task");
-    let before = stage.solver.seen().len();
+    let before = stage.solver.seen().await?.len();
     let answer = stage.call(client, "simulate", json!({"steps": 10, "seconds": 1.5})).await?;
     let created = answer.result()?.clone();
     stage.screen.got(&brief(&created, &["resultType", "taskId", "status", "pollIntervalMs", "ttlMs"]), answer.took);
@@ -195,15 +196,15 @@ async fn task(stage: &mut Stage<'_>, client: &mut Client) -> Flow {
     stage.screen.check("statusMessage tells the progress", that(stands.len() > 1, || format!("only {stands:?}")));
     let end = (last["resultType"].as_str(), last["taskId"].as_str(), last["status"].as_str());
     stage.screen.check("then completed", equal(&end, &(Some("complete"), Some(id), Some("completed"))));
-    stage.same_as_sent(before, &last["result"])
+    stage.same_as_sent(before, &last["result"]).await
 }
 
 async fn cancel(stage: &mut Stage<'_>, client: &mut Client) -> Flow {
     stage.screen.step("A cancelled job is cancelled in the solver too");
-    let before = stage.solver.seen().len();
+    let before = stage.solver.seen().await?.len();
     let answer = stage.call(client, "solve", json!({"seconds": 60})).await?;
     let job = handle(stage, &answer)?;
-    let seen = stage.only_call(before)?;
+    let seen = stage.only_call(before).await?;
     stage.screen.check("the solver is at it", equal(&seen.end, &End::Running));
     let began = Instant::now();
     let answer = stage.call(client, "cancel_job", json!({"job_id": job})).await?;
@@ -213,7 +214,7 @@ async fn cancel(stage: &mut Stage<'_>, client: &mut Client) -> Flow {
     let mut end = End::Running;
     while end == End::Running && began.elapsed() < LATE {
         sleep(Duration::from_millis(5)).await;
-        end = stage.solver.seen().swap_remove(before).end;
+        end = stage.solver.seen().await?.swap_remove(before).end;
     }
     stage.screen.note(&format!("the solver heard of it after {} ms", began.elapsed().as_millis()));
     stage.screen.check("the solver saw notifications/cancelled and stopped", equal(&end, &End::Cancelled));
@@ -303,6 +304,7 @@ fn brief(object: &Value, fields: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::screen::Paint;
+    use super::super::solver::Solver;
     use super::*;
     use crate::shutdown::Work;
 
@@ -310,9 +312,10 @@ mod tests {
     #[tokio::test]
     async fn the_checks_fail_without_taskgate() {
         let work = Work::new();
-        let solver = Solver::start(&work).await.unwrap();
+        let started = Solver::start(&work, None).await.unwrap();
+        let solver = Witness::new(&started.url()).unwrap();
         let mut screen = Screen::new(Box::new(std::io::sink()), Paint::Plain);
-        let url = solver.url();
+        let url = started.url();
         let mut stage = Stage { screen: &mut screen, solver: &solver, url: &url };
         let mut client = Client::connect(&url, Ability::Plain).await.unwrap();
         fast(&mut stage, &mut client).await.unwrap();
@@ -326,7 +329,8 @@ mod tests {
     #[tokio::test]
     async fn an_address_nobody_listens_on_is_a_failed_check() {
         let work = Work::new();
-        let solver = Solver::start(&work).await.unwrap();
+        let started = Solver::start(&work, None).await.unwrap();
+        let solver = Witness::new(&started.url()).unwrap();
         let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let mut screen = Screen::new(Box::new(std::io::sink()), Paint::Plain);
         let url = format!("http://{free}/mcp");

@@ -5,8 +5,10 @@
 pub(in crate::cli) mod answer;
 pub(in crate::cli) mod client;
 mod flows;
+mod left;
 mod screen;
 mod solver;
+mod witness;
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,6 +21,7 @@ use self::client::Client;
 use self::flows::{Stage, THRESHOLD};
 use self::screen::Screen;
 use self::solver::Solver;
+use self::witness::Witness;
 use crate::app::App;
 use crate::config::{Config, Overrides};
 use crate::shutdown::Work;
@@ -34,9 +37,16 @@ pub(super) struct Args {
     /// Where taskgate listens [default: 127.0.0.1:8080; with --once a free port]
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// Where tasks are kept: a file, or memory [default: a file that is removed at the end]
+    /// Where tasks are kept: a file, or memory [default: a file that is removed at the end]. With a file, tasks survive:
+    /// what an earlier demo left running there is told first
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
+    /// Run only the built-in slow server, on this address, for a demo in another process
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["once", "listen", "store", "upstream"])]
+    solver: Option<SocketAddr>,
+    /// Use the slow server that `--solver` started, instead of one of its own
+    #[arg(long, value_name = "URL")]
+    upstream: Option<String>,
 }
 
 /// Runs the demo. Status 0 if every step went as it should.
@@ -57,14 +67,29 @@ fn fail(why: &str) -> ExitCode {
 
 async fn demo(args: Args) -> Result<ExitCode, String> {
     let work = Work::new();
-    let solver = Solver::start(&work).await.map_err(|error| format!("the solver found no port: {error}"))?;
+    let mut screen = Screen::stdout();
+    let solver = match &args.upstream {
+        Some(url) => url.clone(),
+        None => {
+            let solver = Solver::start(&work, args.solver).await;
+            solver.map_err(|error| format!("the solver cannot listen: {error}"))?.url()
+        }
+    };
+    if args.solver.is_some() {
+        screen.line(&format!("solver at {solver}; use it with: taskgate demo --upstream {solver} --store demo.db"));
+        asked_to_end().await;
+        work.cut();
+        return Ok(ExitCode::SUCCESS);
+    }
+    let witness = Witness::new(&solver)?;
+    witness.seen().await?;
     let place = Place::new(args.store.as_deref())?;
     let app = start(&args, &place.0, &solver).await?;
     let url = format!("http://{}/mcp", reachable(app.addr()));
-    let mut screen = Screen::stdout();
     introduce(&mut screen, &solver, &url);
+    left::tell(&mut screen, &app, &place.0).await;
     let began = Instant::now();
-    let client = flows::play(&mut Stage { screen: &mut screen, solver: &solver, url: &url }).await;
+    let client = flows::play(&mut Stage { screen: &mut screen, solver: &witness, url: &url }).await;
     conclude(&mut screen, began);
     if !args.once && !screen.is_gone() {
         invite(&mut screen, &url, app.admin_addr(), client.as_ref());
@@ -104,12 +129,12 @@ impl Drop for Place {
 }
 
 /// Starts taskgate in front of `solver`.
-async fn start(args: &Args, store: &str, solver: &Solver) -> Result<App, String> {
+async fn start(args: &Args, store: &str, solver: &str) -> Result<App, String> {
     let port = if args.once { 0 } else { DEFAULT_PORT };
     let listen = args.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     is_free(listen)?;
     let overrides = Overrides { store: Some(store.to_owned()), ..Overrides::default() };
-    let config = Config::parse(&configuration(listen, &solver.url()), &overrides);
+    let config = Config::parse(&configuration(listen, solver), &overrides);
     App::start(config.map_err(|problems| problems.to_string())?)
         .await
         .map_err(|error| format!("taskgate did not start on {listen}: {error}"))
@@ -156,10 +181,10 @@ fn reachable(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, addr.port())
 }
 
-fn introduce(screen: &mut Screen, solver: &Solver, url: &str) {
+fn introduce(screen: &mut Screen, solver: &str, url: &str) {
     screen.line("taskgate demo: a server that blocks, and taskgate in front of it");
     screen.line("");
-    screen.line(&format!("   solver    {}   an ordinary MCP server; it knows nothing of tasks", solver.url()));
+    screen.line(&format!("   solver    {solver}   an ordinary MCP server; it knows nothing of tasks"));
     let threshold = THRESHOLD.as_millis();
     screen.line(&format!("   taskgate  {url}   calls that outlast {threshold} ms get a handle"));
 }

@@ -3,7 +3,8 @@
 //! The only file of these tests that names the crate: everything else speaks HTTP to it.
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use taskgate::app::App;
 use taskgate::config::{Config, Overrides};
@@ -47,9 +48,7 @@ pub struct Home {
 impl Home {
     /// An empty one.
     pub fn new() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
-        let addr = listener.local_addr().expect("a bound listener has an address");
-        Self { directory: tempfile::tempdir().expect("a directory"), addr }
+        Self { directory: tempfile::tempdir().expect("a directory"), addr: address_to_keep() }
     }
 
     /// `overrides` with the file and the address, and little patience with what runs when it stops.
@@ -68,6 +67,16 @@ impl Home {
     pub async fn start(&self, upstream: &Upstream, overrides: &str) -> Gate {
         Gate::start(upstream, &self.settings(overrides)).await
     }
+}
+
+/// An address that nothing else takes while nobody listens there: on a loopback IP of its own, since any port of
+/// 127.0.0.1 may become that of somebody's connection.
+pub fn address_to_keep() -> SocketAddr {
+    static GIVEN: AtomicU8 = AtomicU8::new(1);
+    let [.., a, b] = std::process::id().to_be_bytes();
+    let ip = Ipv4Addr::new(127, a | 1, b, GIVEN.fetch_add(1, Ordering::Relaxed));
+    let listener = TcpListener::bind((ip, 0)).expect("all of 127/8 is loopback");
+    listener.local_addr().expect("a bound listener has an address")
 }
 
 impl Gate {

@@ -33,6 +33,55 @@ pub async fn run(arguments: &[&str]) -> Output {
     tokio::time::timeout(LIMIT, ran).await.expect("it ends").expect("it was waited for")
 }
 
+/// A running command whose output is read as it comes; killed when dropped.
+pub struct Talker {
+    child: Child,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Talker {
+    /// Starts it.
+    pub fn start(arguments: &[&str]) -> Self {
+        let mut command = program();
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it can be started");
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let said: Arc<Mutex<Vec<String>>> = Arc::default();
+        let kept = said.clone();
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| kept.lock().unwrap().push(line)));
+        Self { child, said }
+    }
+
+    /// Waits for a line with these words in it.
+    pub async fn says(&self, words: &str) -> String {
+        let mut found = None;
+        eventually(words, || {
+            found = self.said.lock().unwrap().iter().find(|line| line.contains(words)).cloned();
+            found.is_some()
+        })
+        .await;
+        found.expect("just seen")
+    }
+
+    /// All that it has said so far.
+    pub fn said(&self) -> Vec<String> {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// `kill -9`.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it is our child");
+    }
+}
+
+impl Drop for Talker {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
 /// A running `taskgate run`; killed when dropped.
 pub struct Process {
     child: Child,

@@ -1,4 +1,5 @@
-//! The solver's one HTTP endpoint: POST with sessions, JSON or SSE answers, DELETE.
+//! The solver's HTTP endpoint: POST with sessions, answers as JSON or as streams that can be resumed, GET for those,
+//! DELETE.
 //!
 //! Written by hand on hyper: an SDK's server would weigh more than the rest of the binary.
 
@@ -6,16 +7,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::stream;
-use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Incoming;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::super::witness;
+use super::tape::{Recorder, Tape};
 use super::tools::{self, Job, Progress, Unfit};
 use super::{End, Floor, Seen, lock};
 
@@ -25,23 +26,22 @@ const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-
 const SESSION: &str = "mcp-session-id";
 /// Largest request, in bytes.
 const MAX_BODY: usize = 1 << 20;
-/// Messages of one call that may wait for a slow reader.
-const OUTBOX: usize = 64;
+/// How many calls can be resumed: the oldest are forgotten.
+const TAPES: usize = 1000;
 
 /// Answers one HTTP request.
 pub(super) async fn answer(floor: Arc<Floor>, request: Request<Incoming>) -> Response<Body> {
-    if request.uri().path() != "/mcp" {
-        return bare(StatusCode::NOT_FOUND);
-    }
     let (head, body) = request.into_parts();
-    match head.method {
-        Method::POST => {}
-        Method::DELETE => return delete(&floor, &head.headers),
-        _ => {
-            let mut refused = bare(StatusCode::METHOD_NOT_ALLOWED);
-            refused.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, DELETE"));
-            return refused;
+    match (&head.method, head.uri.path()) {
+        (&Method::POST, "/mcp") => {}
+        (&Method::DELETE, "/mcp") => return delete(&floor, &head.headers),
+        (&Method::GET, "/mcp") => return resume(&floor, &head.headers),
+        (_, "/mcp") => return bare(StatusCode::METHOD_NOT_ALLOWED),
+        (&Method::GET, "/mcp/seen") => {
+            let seen: Value = lock(&floor.seen).iter().map(witness::written).collect();
+            return json_body(StatusCode::OK, &seen);
         }
+        _ => return bare(StatusCode::NOT_FOUND),
     }
     let Ok(body) = Limited::new(body, MAX_BODY).collect().await else {
         return bare(StatusCode::PAYLOAD_TOO_LARGE);
@@ -122,26 +122,42 @@ async fn call(floor: Arc<Floor>, session: String, headers: &HeaderMap, message: 
         Err(Unfit::UnknownTool) => return refuse(StatusCode::OK, &id, (-32602, "unknown tool")),
         Err(Unfit::Arguments(why)) => return result(&id, &tools::failed(why)),
     };
-    let streams = matches!(job, Job::Simulate { .. })
-        && header(headers, ACCEPT.as_str()).is_some_and(|accept| accept.contains("text/event-stream"));
-    let (outbox, mut inbox) = mpsc::channel(OUTBOX);
+    let streams = header(headers, ACCEPT.as_str()).is_some_and(|accept| accept.contains("text/event-stream"));
+    let (tape, recorder) = Tape::new(&session);
     let work = floor.work.clone();
-    drop(work.spawn(run(floor, session, message, job, outbox)));
     if streams {
-        return event_stream(inbox);
+        let mut tapes = lock(&floor.tapes);
+        if tapes.len() >= TAPES {
+            tapes.pop_front();
+        }
+        tapes.push_back(tape.clone());
     }
-    let mut last = None;
-    while let Some(message) = inbox.recv().await {
-        last = Some(message);
+    drop(work.spawn(run(floor, session, message, job, recorder)));
+    if streams {
+        return event_stream(tape, 0);
     }
-    match last {
+    match tape.last().await {
         Some(last) if last.get("id").is_some() => json_body(StatusCode::OK, &last),
         _ => refuse(StatusCode::OK, &id, (-32000, "cancelled")),
     }
 }
 
-/// Works until the end, a cancellation or the cut; the outbox closes without an answer after the latter two.
-async fn run(floor: Arc<Floor>, session: String, message: Value, job: Job, outbox: mpsc::Sender<Value>) {
+/// Goes on with the stream of a call whose client lost it; there is no other stream to GET.
+fn resume(floor: &Floor, headers: &HeaderMap) -> Response<Body> {
+    let session = header(headers, SESSION).unwrap_or_default();
+    if !lock(&floor.sessions).contains_key(&session) {
+        return bare(StatusCode::NOT_FOUND);
+    }
+    let Some(event) = header(headers, "last-event-id") else { return bare(StatusCode::METHOD_NOT_ALLOWED) };
+    let found = lock(&floor.tapes).iter().find_map(|tape| Some((tape.clone(), tape.place(&session, &event)?)));
+    match found {
+        Some((tape, heard)) => event_stream(tape, heard),
+        None => bare(StatusCode::BAD_REQUEST),
+    }
+}
+
+/// Works until the end, a cancellation or the cut; the tape ends without an answer after the latter two.
+async fn run(floor: Arc<Floor>, session: String, message: Value, job: Job, recorder: Recorder) {
     let (key, token) = (message["id"].to_string(), &message["params"]["_meta"]["progressToken"]);
     let cancelled = CancellationToken::new();
     if let Some(calls) = lock(&floor.sessions).get_mut(&session) {
@@ -155,8 +171,7 @@ async fn run(floor: Arc<Floor>, session: String, message: Value, job: Job, outbo
     };
     let report = |step: Progress| {
         if !token.is_null() {
-            // A reader that left or lags does not hold up the work.
-            let _ = outbox.try_send(progress(token, &step));
+            recorder.say(progress(token, &step));
         }
     };
     let end = tokio::select! {
@@ -169,7 +184,7 @@ async fn run(floor: Arc<Floor>, session: String, message: Value, job: Job, outbo
     }
     lock(&floor.seen)[number - 1].end = end.clone();
     if let End::Done(done) = end {
-        let _ = outbox.send(json!({"jsonrpc": "2.0", "id": message["id"], "result": done})).await;
+        recorder.say(json!({"jsonrpc": "2.0", "id": message["id"], "result": done}));
     }
 }
 
@@ -179,13 +194,9 @@ fn progress(token: &Value, step: &Progress) -> Value {
         "params": {"progressToken": token, "progress": step.done, "total": step.total, "message": message}})
 }
 
-fn event_stream(inbox: mpsc::Receiver<Value>) -> Response<Body> {
-    let events = stream::unfold(inbox, async |mut inbox| {
-        let message = inbox.recv().await?;
-        let event = format!("event: message\ndata: {message}\n\n");
-        Some((Ok::<_, Infallible>(Frame::data(Bytes::from(event))), inbox))
-    });
-    let mut response = Response::new(StreamBody::new(events).boxed_unsync());
+/// What a call says after its first `heard` messages.
+fn event_stream(tape: Arc<Tape>, heard: usize) -> Response<Body> {
+    let mut response = Response::new(StreamBody::new(tape.events(heard)).boxed_unsync());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response
 }

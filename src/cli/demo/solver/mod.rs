@@ -4,9 +4,10 @@
 //! demo shows is what an unmodified server gets. It remembers what it saw: the flows compare with that.
 
 mod endpoint;
+mod tape;
 mod tools;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use self::tape::Tape;
 use crate::shutdown::Work;
 
 /// How long the listener rests after it could not accept.
@@ -27,6 +29,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// A running solver. It ends when the [`Work`] it was started with is cut.
 pub(super) struct Solver {
     addr: SocketAddr,
+    #[cfg(test)]
     floor: Arc<Floor>,
 }
 
@@ -57,19 +60,26 @@ struct Floor {
     /// By session id: the calls in flight, by the text of their JSON-RPC id.
     sessions: Mutex<HashMap<String, HashMap<String, CancellationToken>>>,
     seen: Mutex<Vec<Seen>>,
+    /// What calls said whose streams can be resumed, oldest first.
+    tapes: Mutex<VecDeque<Arc<Tape>>>,
 }
 
 impl Solver {
-    /// Listens on a free loopback port.
+    /// Listens on `addr`, or on a free loopback port.
     ///
     /// # Errors
-    /// When no port can be bound.
-    pub(super) async fn start(work: &Work) -> std::io::Result<Self> {
-        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
+    /// When the port cannot be bound.
+    pub(super) async fn start(work: &Work, addr: Option<SocketAddr>) -> std::io::Result<Self> {
+        let addr = addr.unwrap_or_else(|| (std::net::Ipv4Addr::LOCALHOST, 0).into());
+        let listener = TcpListener::bind(addr).await?;
         let addr = listener.local_addr()?;
         let floor = Arc::new(Floor { work: work.clone(), ..Floor::default() });
         drop(work.spawn(accept(listener, floor.clone())));
-        Ok(Self { addr, floor })
+        Ok(Self {
+            addr,
+            #[cfg(test)]
+            floor,
+        })
     }
 
     /// Where it listens.
@@ -78,6 +88,7 @@ impl Solver {
     }
 
     /// Every call so far, oldest first.
+    #[cfg(test)]
     pub(super) fn seen(&self) -> Vec<Seen> {
         lock(&self.floor.seen).clone()
     }
@@ -123,7 +134,7 @@ mod tests {
 
     async fn solver() -> (Work, Solver) {
         let work = Work::new();
-        let solver = Solver::start(&work).await.unwrap();
+        let solver = Solver::start(&work, None).await.unwrap();
         (work, solver)
     }
 
@@ -211,7 +222,26 @@ mod tests {
         let none = post(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#).await.unwrap();
         assert_eq!(none.status(), 400);
         assert_eq!(post("{").await.unwrap().status(), 400);
-        assert_eq!(http.get(solver.url()).send().await.unwrap().status(), 405);
+        assert_eq!(http.get(solver.url()).send().await.unwrap().status(), 404);
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_was_lost_is_resumed() {
+        let (_work, solver, client) = connected().await;
+        let (http, url) = (reqwest::Client::new(), solver.url());
+        let headed = |request: reqwest::RequestBuilder| {
+            request.header("accept", "text/event-stream").header("mcp-session-id", client.session().unwrap())
+        };
+        let call = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call",
+            "params": {"name": "solve", "arguments": {"seconds": 0.1}}});
+        let mut lost = headed(http.post(&url)).body(call.to_string()).send().await.unwrap();
+        let first = String::from_utf8(lost.chunk().await.unwrap().unwrap().to_vec()).unwrap();
+        drop(lost);
+        let place = first.lines().next().unwrap().strip_prefix("id: ").unwrap();
+        let rest = headed(http.get(&url)).header("last-event-id", place).send().await.unwrap().text().await.unwrap();
+        assert!(rest.contains("\"id\":9") && rest.contains("run 1: solved"), "{rest}");
+        assert_eq!(headed(http.get(&url)).send().await.unwrap().status(), 405, "there is no other stream");
+        assert_eq!(headed(http.get(&url)).header("last-event-id", "x-1").send().await.unwrap().status(), 400);
     }
 
     #[tokio::test]
