@@ -50,37 +50,41 @@ impl<H: Handler> Endpoint<H> {
         Self { handler, max_body: options.max_body, keepalive: options.keepalive }
     }
 
-    pub(super) async fn serve(
+    // Not an `async fn`, which would keep its arguments twice, for every request in flight.
+    #[allow(clippy::manual_async_fn)]
+    pub(super) fn serve(
         &self,
         request: Request<Incoming>,
         peer: IpAddr,
-    ) -> Result<(Response<ReplyBody>, Labels), Refusal> {
-        if !self.handler.accepts(trimmed(request.uri().path())) {
-            return Err(Refusal::Path);
-        }
-        let accept = Accept::of(request.headers());
-        let is_post = match *request.method() {
-            Method::POST if accept.is_nothing() => return Err(Refusal::NotAcceptable),
-            Method::POST => true,
-            Method::GET | Method::DELETE => false,
-            _ => return Err(Refusal::Method),
-        };
-        let (parts, body) = request.into_parts();
-        let body = match read(body, self.max_body).await {
-            Err((Refusal::BodyTooLarge, rest)) if !parts.headers.contains_key(EXPECT) => {
-                discard(rest, self.max_body.saturating_mul(DISCARD_FACTOR)).await;
-                return Err(Refusal::BodyTooLarge);
+    ) -> impl Future<Output = Result<(Response<ReplyBody>, Labels), Refusal>> + Send {
+        async move {
+            if !self.handler.accepts(trimmed(request.uri().path())) {
+                return Err(Refusal::Path);
             }
-            read => read.map_err(|(refusal, _)| refusal)?,
-        };
-        let received = Instant::now();
-        let (method, uri, headers) = (parts.method, parts.uri, parts.headers);
-        let takes_events = accept.sse;
-        let inbound = Inbound { method, uri, headers, peer, body, received, takes_events };
-        let handled = self.handler.handle(inbound).await;
-        let Handled { outgoing, upgrade, labels } = handled;
-        let terms = Terms { accept, is_post, upgrade, keepalive: self.keepalive, received };
-        Ok((reply::reply(outgoing, &terms).await, labels))
+            let accept = Accept::of(request.headers());
+            let is_post = match *request.method() {
+                Method::POST if accept.is_nothing() => return Err(Refusal::NotAcceptable),
+                Method::POST => true,
+                Method::GET | Method::DELETE => false,
+                _ => return Err(Refusal::Method),
+            };
+            let (parts, body) = request.into_parts();
+            let body = match read(body, self.max_body).await {
+                Err((Refusal::BodyTooLarge, rest)) if !parts.headers.contains_key(EXPECT) => {
+                    discard(rest, self.max_body.saturating_mul(DISCARD_FACTOR)).await;
+                    return Err(Refusal::BodyTooLarge);
+                }
+                read => read.map_err(|(refusal, _)| refusal)?,
+            };
+            let received = Instant::now();
+            let (method, uri, headers) = (parts.method, parts.uri, parts.headers);
+            let takes_events = accept.sse;
+            let inbound = Inbound { method, uri, headers, peer, body, received, takes_events };
+            let handled = self.handler.handle(inbound).await;
+            let Handled { outgoing, upgrade, labels } = handled;
+            let terms = Terms { accept, is_post, upgrade, keepalive: self.keepalive, received };
+            Ok((reply::reply(outgoing, &terms).await, labels))
+        }
     }
 }
 

@@ -68,43 +68,55 @@ impl<H: Handler> Stack<H> {
         Ok(response)
     }
 
-    async fn guard(&self, request: Request<Incoming>, link: &Link) -> (Response<ReplyBody>, Labels) {
-        // Exactly one Host, and on a loopback listener one of ours: DNS rebinding.
-        let host = match self.names.host(&request) {
-            Ok(host) => host,
-            Err(refusal) => return (refusal.response(), Labels::UNKNOWN),
-        };
-        // No Origin, or an allowed one: pages of strangers.
-        let origin = match self.names.origin(request.headers()) {
-            Ok(origin) => origin,
-            Err(refusal) => return (refusal.response(), Labels::UNKNOWN),
-        };
-        // OPTIONS is answered here, without credentials.
-        if let Some(mut response) = cors::options(&request) {
-            cors::allow(response.headers_mut(), origin);
-            return (response, Labels::UNKNOWN);
+    // Not an `async fn`, which would keep its arguments twice, for every request in flight.
+    #[allow(clippy::manual_async_fn)]
+    fn guard<'a>(
+        &'a self,
+        request: Request<Incoming>,
+        link: &'a Link,
+    ) -> impl Future<Output = (Response<ReplyBody>, Labels)> + Send + 'a {
+        async move {
+            // Exactly one Host, and on a loopback listener one of ours: DNS rebinding.
+            let host = match self.names.host(&request) {
+                Ok(host) => host,
+                Err(refusal) => return (refusal.response(), Labels::UNKNOWN),
+            };
+            // No Origin, or an allowed one: pages of strangers.
+            let origin = match self.names.origin(request.headers()) {
+                Ok(origin) => origin,
+                Err(refusal) => return (refusal.response(), Labels::UNKNOWN),
+            };
+            // OPTIONS is answered here, without credentials.
+            if let Some(mut response) = cors::options(&request) {
+                cors::allow(response.headers_mut(), origin);
+                return (response, Labels::UNKNOWN);
+            }
+            let (mut response, labels) = match self.admit(request, host, link).await {
+                Ok(answered) => answered,
+                Err(refusal) => (refusal.response(), Labels::UNKNOWN),
+            };
+            // CORS is ours, whatever the upstream says about it.
+            cors::seal(response.headers_mut(), origin);
+            (response, labels)
         }
-        let (mut response, labels) = match self.admit(request, host, link).await {
-            Ok(answered) => answered,
-            Err(refusal) => (refusal.response(), Labels::UNKNOWN),
-        };
-        // CORS is ours, whatever the upstream says about it.
-        cors::seal(response.headers_mut(), origin);
-        (response, labels)
     }
 
-    async fn admit(
-        &self,
+    // Not an `async fn`, which would keep its arguments twice, for every request in flight.
+    #[allow(clippy::manual_async_fn)]
+    fn admit<'a>(
+        &'a self,
         mut request: Request<Incoming>,
         host: HeaderValue,
-        link: &Link,
-    ) -> Result<(Response<ReplyBody>, Labels), Refusal> {
-        // Transfer codings that hyper would pass on undecoded: request smuggling.
-        check_transfer_encoding(request.headers())?;
-        // Where the request comes from, for the handler and for the upstream.
-        let peer = forwarded::stamp(request.headers_mut(), host, link, &self.trusted);
-        // Path, method, Accept, body; then the handler.
-        self.endpoint.serve(request, peer).await
+        link: &'a Link,
+    ) -> impl Future<Output = Result<(Response<ReplyBody>, Labels), Refusal>> + Send + 'a {
+        async move {
+            // Transfer codings that hyper would pass on undecoded: request smuggling.
+            check_transfer_encoding(request.headers())?;
+            // Where the request comes from, for the handler and for the upstream.
+            let peer = forwarded::stamp(request.headers_mut(), host, link, &self.trusted);
+            // Path, method, Accept, body; then the handler.
+            self.endpoint.serve(request, peer).await
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 use crate::call::Error;
 use crate::jsonrpc::{Envelope, ErrorObject, Kind as MessageKind, entries};
 use crate::mcp::method;
-use crate::session::Hub;
+use crate::session::{Hub, Need};
 use crate::store::ApplyError;
 use crate::task::{Event, Execution, Failure, Note, Task};
 use crate::telemetry::metrics::Counted;
@@ -51,6 +51,8 @@ pub(super) struct Deferred {
     /// Progress that is not written down yet, and when it may be.
     note: Option<Note>,
     write_at: Timer,
+    /// Keeps the session's own stream open.
+    _need: Option<Need>,
     _permit: Permit,
     _counted: Counted,
 }
@@ -71,15 +73,25 @@ enum End {
 
 impl Deferred {
     /// Follows the call to its end, and writes that down.
-    pub(super) async fn run(mut held: Box<Held>, task: Task, permit: Permit) {
+    pub(super) fn run(held: Box<Held>, task: Task, permit: Permit) -> impl Future<Output = ()> + Send {
+        let mut deferred = Box::new(Self::new(held, task, permit));
+        async move {
+            let ended = deferred.held.worker.tasks.ended(deferred.task.id);
+            deferred.reopen();
+            Box::pin(deferred.take_over()).await;
+            let end = deferred.wait(&ended).await;
+            Box::pin(deferred.conclude(end)).await;
+        }
+    }
+
+    fn new(mut held: Box<Held>, task: Task, permit: Permit) -> Self {
         let counted = held.worker.metrics.running();
         held.counted = None;
-        let ended = held.worker.tasks.ended(task.id);
-        let _need = held.worker.attend(&held.assignment.leg, held.assignment.max_result);
+        let need = held.worker.attend(&held.assignment.leg, held.assignment.max_result);
         let port = held.worker.ports.open(task.id);
         let (runtime, asked, listeners) = (held.runtime, Vec::new(), held.hub().map_or(0, |hub| hub.moves()));
         let announced = Instant::now();
-        let mut deferred = Self {
+        Self {
             runtime,
             held,
             task,
@@ -90,13 +102,10 @@ impl Deferred {
             marked: None,
             note: None,
             write_at: Timer::At(announced),
+            _need: need,
             _permit: permit,
             _counted: counted,
-        };
-        deferred.reopen();
-        Box::pin(deferred.take_over()).await;
-        let end = deferred.wait(&ended).await;
-        Box::pin(deferred.conclude(end)).await;
+        }
     }
 
     async fn conclude(&mut self, end: End) {
