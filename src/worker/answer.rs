@@ -1,17 +1,22 @@
 //! What an upstream answered, whatever it is, as an answer with the caller's id.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::{BodyExt, Full};
+use serde_json::value::RawValue;
 
 use crate::call::{Answer, Body, Error, PassBody, Side};
 use crate::dialect::error_object;
-use crate::jsonrpc::{Envelope, Id, Kind as MessageKind, error_response};
+use crate::jsonrpc::{Envelope, Id, Kind as MessageKind, entries, error_response};
 use crate::upstream::{self, Kind};
 
 /// How much of an upstream's body is repeated in an error.
 const QUOTED: usize = 100;
+/// How many characters of a tool's error are told where its result is not.
+const TOLD: usize = 500;
 
 /// The response in a complete body.
 pub(super) fn response(status: StatusCode, kind: Kind, body: &Bytes) -> Result<Envelope, Error> {
@@ -114,6 +119,21 @@ fn http_status(error: &Error, in_session: bool) -> StatusCode {
 pub(super) fn streamed(status: StatusCode, mut headers: HeaderMap, body: PassBody) -> Answer {
     headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
     Answer { status, headers, body: Body::Pass(body) }
+}
+
+/// The beginning of what a result says, if it says `isError: true`.
+pub(super) fn tool_error(result: &str) -> Option<Arc<str>> {
+    let found = entries(result);
+    if found.get("isError") != Some(&"true") {
+        return None;
+    }
+    let blocks: Vec<&RawValue> =
+        found.get("content").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let said = blocks.iter().find_map(|block| {
+        let text = entries(block.get()).get("text").copied()?;
+        serde_json::from_str::<String>(text).ok()
+    });
+    Some(said.unwrap_or_default().chars().take(TOLD).collect::<String>().into())
 }
 
 /// What an error of the upstream room means for the caller.

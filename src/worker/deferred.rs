@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::call::Error;
-use crate::jsonrpc::{Envelope, ErrorObject, Kind as MessageKind, entries};
+use crate::jsonrpc::{Envelope, ErrorObject, Kind as MessageKind};
 use crate::mcp::method;
 use crate::session::{Hub, Need};
 use crate::store::ApplyError;
@@ -18,7 +17,7 @@ use crate::task::{Event, Execution, Failure, Note, Task};
 use crate::telemetry::metrics::Counted;
 use crate::upstream::{self, Arrived};
 
-use super::answer::{from_upstream, response};
+use super::answer::{from_upstream, response, tool_error};
 use super::asking::Asked;
 use super::held::Held;
 use super::limits::Permit;
@@ -26,8 +25,6 @@ use super::port::Opened;
 use super::timer::Timer;
 use super::upcall::Came;
 
-/// How many characters of a tool's error are told where its result is not.
-const TOLD: usize = 500;
 /// How often a change of words alone is pushed.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// How often progress is written to a store that outlives the process.
@@ -369,21 +366,6 @@ async fn moved(hub: Option<&Arc<Hub>>, seen: u64) -> u64 {
         Some(hub) => hub.moved(seen).await,
         None => std::future::pending().await,
     }
-}
-
-/// The beginning of what a result says, if it says `isError: true`.
-fn tool_error(result: &str) -> Option<Arc<str>> {
-    let found = entries(result);
-    if found.get("isError") != Some(&"true") {
-        return None;
-    }
-    let blocks: Vec<&RawValue> =
-        found.get("content").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-    let said = blocks.iter().find_map(|block| {
-        let text = entries(block.get()).get("text").copied()?;
-        serde_json::from_str::<String>(text).ok()
-    });
-    Some(said.unwrap_or_default().chars().take(TOLD).collect::<String>().into())
 }
 
 fn lost(error: upstream::Error) -> Failure {
