@@ -41,6 +41,7 @@ mod rmcp;
 mod schemas;
 mod sessions;
 mod store;
+mod store_trouble;
 mod streams;
 mod support;
 mod threshold;

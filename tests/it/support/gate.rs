@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use taskgate::app::App;
 use taskgate::config::{Config, Overrides};
+pub use taskgate::store::embedded::Fault;
+use taskgate::store::embedded::Faults;
 use tempfile::TempDir;
 use toml::{Table, Value};
 
@@ -35,6 +37,7 @@ poll_interval = "1s"
 /// A running taskgate; cut off when dropped.
 pub struct Gate {
     app: App,
+    faults: Faults,
     /// Where clients connect.
     pub addr: SocketAddr,
 }
@@ -113,12 +116,13 @@ impl Gate {
             Ok(config) => config,
             Err(problems) => panic!("configuration refused: {problems:?}\n{text}"),
         };
+        let faults = config.store.faults.clone();
         let app = match App::start(config).await {
             Ok(app) => app,
             Err(error) => panic!("taskgate does not start: {error:?}\n{text}"),
         };
         let addr = app.addr();
-        Self { app, addr }
+        Self { app, faults, addr }
     }
 
     /// Whether a configuration with these lines is accepted.
@@ -144,6 +148,11 @@ impl Gate {
         let addr = self.app.admin_addr().expect("the admin listener is on");
         let reply = Http::new(addr).send("GET", path, &[], "").await;
         (reply.status, reply.text().await)
+    }
+
+    /// From now on its disk fails in this way.
+    pub fn fault(&self, fault: Fault) {
+        self.faults.set(fault);
     }
 
     /// What the first SIGTERM does.
