@@ -147,6 +147,8 @@ impl Carried {
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        // An upstream may end its call without waiting for every answer.
+        self.ports.by_key.retain(|_, task| *task != self.task);
         self.ports.by_task.remove(&self.task);
     }
 }
@@ -186,7 +188,10 @@ mod tests {
         assert_eq!(opened.take_answers(), [(key.clone(), Bytes::from_static(b"{}"))]);
         opened.settled(&key);
         assert_eq!(ports.asker(&key), None);
+        let unanswered = QuestionKey::random();
+        opened.asked(&unanswered);
         drop(opened);
+        assert_eq!(ports.asker(&unanswered), None);
         assert!(ports.by_task.is_empty() && ports.by_key.is_empty());
     }
 }

@@ -29,6 +29,7 @@ mod pitfalls;
 mod polls;
 mod progress;
 mod questions;
+mod questions_kept;
 mod races;
 mod resume;
 mod retries;

@@ -84,13 +84,13 @@ impl Call {
 
     /// Asks the client something and goes on; the answer comes later.
     pub fn pose(&mut self, id: &Value, method: &str, params: &Value) -> oneshot::Receiver<Value> {
-        let answer = self.question(id);
+        let answer = self.hear(id);
         self.event(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string());
         answer
     }
 
     /// Listens for an answer to the question `id` in this session.
-    fn question(&self, id: &Value) -> oneshot::Receiver<Value> {
+    pub fn hear(&self, id: &Value) -> oneshot::Receiver<Value> {
         let (sender, answer) = oneshot::channel();
         let key = (self.request.session().map(str::to_owned), id.to_string());
         self.shared.state.lock().unwrap().questions.insert(key, sender);
