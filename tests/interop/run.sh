@@ -2,8 +2,12 @@
 # Servers and clients of the official SDKs with taskgate between them: one line for each combination.
 #
 #   tests/interop/run.sh                       all of them
-#   tests/interop/run.sh --quick               each server with two clients, each client with one server
+#   tests/interop/run.sh --quick               each server, each client and each kind of play once or twice
 #   tests/interop/run.sh python-v1 typescript  only combinations whose line has every one of these words
+#
+# What is played: `job` and `fast` for clients without tasks, `task` for those of the extension, `core` and `stream` for
+# those of 2025-11-25, `cancel`, `elicit…` for a question in the middle, `required` for a tool that the server itself
+# runs only as a task.
 #
 # TASKGATE_BIN (default target/release/taskgate) is the binary. setup.sh installs the SDKs; what is missing is skipped
 # and said to be. Loopback only, on free ports; ends what it started and nothing else.

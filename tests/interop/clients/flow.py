@@ -131,8 +131,8 @@ async def as_task(client: Caller) -> float:
 
 
 async def as_asked(client: Caller) -> None:
-    """A question that comes one second after the handle, answered by whatever the SDK calls."""
-    answer, _ = await deferred(client, "confirm", {"seconds": 2})
+    """A question that comes while the job is read, answered by whatever the SDK calls."""
+    answer, _ = await deferred(client, "confirm", {"seconds": 2.5})
     answer = await job_result(client, json.loads(texts(answer)[0])["job_id"])
     check(texts(answer)[1:] == [f"accept: {WORD}"], "the result reflects the answer", answer)
 

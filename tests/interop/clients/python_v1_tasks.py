@@ -164,3 +164,11 @@ async def elicit_ext(session: ClientSession, asked: Asked) -> str:
     late = await request("tasks/update", taskId=called["taskId"], inputResponses={"late": {"action": "decline"}})
     check(late.get("resultType") == "complete", "a late answer is acknowledged", late)
     return "answered on the session's stream"
+
+
+KINDS: dict[str, Callable[[ClientSession, Asked], Awaitable[str]]] = {
+    "core": core,
+    "cancel": cancel,
+    "elicit": elicit,
+    "elicit-ext": elicit_ext,
+}

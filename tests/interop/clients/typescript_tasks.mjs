@@ -152,7 +152,7 @@ async function elicit({ client, tools }) {
 
 async function elicitJob({ client, call }) {
   const asked = answering(client);
-  const handle = JSON.parse(texts(await call("confirm", { seconds: 2 }))[0]);
+  const handle = JSON.parse(texts(await call("confirm", { seconds: 2.5 }))[0]);
   assert.equal(handle.status, "running", shown(handle));
   assert.equal(asked.length, 0, "it is asked after the handle");
   for (let poll = 0; poll < 30; poll++) {
