@@ -15,7 +15,7 @@ use crate::server::{Handled, Handler, Inbound, Labels, Listener, Upgrade};
 use crate::session::{self, Fingerprints, Patience, Seal, Sessions};
 use crate::shutdown::Work;
 use crate::store::{self, Clock, Tasks};
-use crate::task::{Task, Timestamp};
+use crate::task::{Task, TaskStore, Timestamp};
 use crate::telemetry::Readiness;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::{self, Upstream};
@@ -73,11 +73,20 @@ impl App {
     /// # Errors
     /// If an address is taken, the store cannot be used, or an upstream cannot be set up.
     pub async fn start(config: Config) -> Result<Self, Error> {
+        let engine = store::open(config.store.clone(), Clock::system()).await?;
+        Self::start_on(config, engine).await
+    }
+
+    /// The same with the tasks of an engine that is open already and may serve others too: `config.store` then says
+    /// only how long leases last.
+    ///
+    /// # Errors
+    /// As [`App::start`].
+    pub async fn start_on(config: Config, engine: Arc<dyn TaskStore>) -> Result<Self, Error> {
         let work = Work::new();
         let metrics = Metrics::new();
-        let clock = Clock::system();
         let lease = config.store.lease;
-        let tasks = Tasks::new(store::open(config.store, clock).await?, clock, metrics.clone()).with_lease(lease);
+        let tasks = Tasks::new(engine, Clock::system(), metrics.clone()).with_lease(lease);
         let secret = match config.secret {
             Some(secret) => secret,
             None => tasks.secret().await?.to_vec(),

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::support::client::Answer;
 use crate::support::upstream::script;
-use crate::support::{Client, Gate, Latch, Upstream, eventually, ms, soon, throughout, within};
+use crate::support::{Client, Gate, Latch, Upstream, eventually, ms, throughout, within};
 
 const ON: &str = "[tasks]\ncoalesce = true\n";
 /// The same, and nothing is deferred before its answer.
@@ -21,18 +21,7 @@ const HELD: &str = "[tasks]\ncoalesce = true\nthreshold = \"30s\"\n";
 
 /// Waits until the clients of so many calls wait for their answers.
 async fn held(gate: &Gate, calls: usize) {
-    gauge(gate, "held_calls", calls).await;
-}
-
-/// Waits until a metric has this value.
-async fn gauge(gate: &Gate, name: &str, value: usize) {
-    let line = format!("\ntaskgate_{name} {value}\n");
-    let reached = async {
-        while !gate.admin("/metrics").await.1.contains(&line) {
-            sleep(ms(5)).await;
-        }
-    };
-    soon(&line, reached).await;
+    gate.gauge("held_calls", calls).await;
 }
 
 async fn twice(client: &Client, tool: &str) -> (Answer, Answer) {

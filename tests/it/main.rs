@@ -33,6 +33,7 @@ mod questions;
 mod questions_kept;
 mod questions_move;
 mod races;
+mod replicas;
 mod restart;
 mod restart_owners;
 mod resume;

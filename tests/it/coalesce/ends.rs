@@ -4,7 +4,7 @@
 
 use serde_json::json;
 
-use super::{HELD, ON, gauge, held, twice};
+use super::{HELD, ON, held, twice};
 use crate::support::upstream::script;
 use crate::support::{Gate, Latch, Upstream};
 
@@ -115,7 +115,7 @@ async fn b72_a_large_answer_is_everybodys() {
         let gate = Gate::start(&upstream, config).await;
         let client = gate.client().open().await;
         let opening = async {
-            gauge(&gate, waiting, 2).await;
+            gate.gauge(waiting, 2).await;
             latch.open();
         };
         let (one, two, ()) =

@@ -4,18 +4,23 @@
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use taskgate::app::App;
 use taskgate::config::{Config, Overrides};
 pub use taskgate::store::embedded::Fault;
 use taskgate::store::embedded::Faults;
+use taskgate::store::{self, Clock, Kind, Options, Tasks};
+use taskgate::task::{Event, Failure, Reason, Task, TaskStore};
+use taskgate::telemetry::metrics::Metrics;
 use tempfile::TempDir;
+use tokio::time::sleep;
 use toml::{Table, Value};
 
 use super::client::{Client, Http};
-use super::soon;
 use super::upstream::Upstream;
+use super::{ms, soon};
 
 /// Short times, so that a story takes tens of milliseconds.
 const DEFAULTS: &str = r#"
@@ -72,6 +77,59 @@ impl Home {
     }
 }
 
+/// A store that several taskgates share.
+pub struct Shared {
+    engine: Arc<dyn TaskStore>,
+    /// Where it is, as long as it is used.
+    _directory: TempDir,
+}
+
+impl Shared {
+    /// An empty one.
+    pub async fn open() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let kind = Kind::Embedded { path: directory.path().join("tasks.db") };
+        let options = Options { kind, ..Options::default() };
+        let engine = store::open(options, Clock::system()).await.expect("the store opens");
+        Self { engine, _directory: directory }
+    }
+
+    /// Starts another taskgate on it in front of `upstream`, as [`Gate::start`].
+    pub async fn start(&self, upstream: &Upstream, overrides: &str) -> Gate {
+        let tables = vec![named("it", "/mcp", &upstream.url(), Table::new())];
+        Gate::run(merged(overrides), tables, Some(self.engine.clone())).await
+    }
+
+    /// Takes over whatever runs, as a replica does when leases have run out.
+    pub async fn take_over(&self) -> Taken {
+        let tasks = Tasks::new(self.engine.clone(), Clock::system(), Metrics::new());
+        let taken = tasks.claim_all(1000).await.expect("the engine works");
+        Taken { tasks, taken }
+    }
+}
+
+/// What a replica has taken over.
+pub struct Taken {
+    tasks: Tasks,
+    taken: Vec<Task>,
+}
+
+impl Taken {
+    /// How many tasks.
+    pub fn len(&self) -> usize {
+        self.taken.len()
+    }
+
+    /// Gives them up.
+    pub async fn lose(self) {
+        for task in self.taken {
+            let text = "outcome unknown: its replica is gone".to_owned();
+            let lost = Event::Failed(Failure::Lost { reason: Reason::OutcomeUnknown, text });
+            self.tasks.report(task.id, lost, None).await.expect("it runs here now");
+        }
+    }
+}
+
 /// An address that nothing else takes while nobody listens there: on a loopback IP of its own, since any port of
 /// 127.0.0.1 may become that of somebody's connection.
 pub fn address_to_keep() -> SocketAddr {
@@ -98,7 +156,7 @@ impl Gate {
             None => Table::new(),
             Some(other) => panic!("[upstream] is one table here, not {other:?}"),
         };
-        Self::run(config, vec![named("it", "/mcp", url, upstream)]).await
+        Self::run(config, vec![named("it", "/mcp", url, upstream)], None).await
     }
 
     /// Starts in front of several upstreams, each on its path.
@@ -107,17 +165,21 @@ impl Gate {
             .iter()
             .map(|(path, upstream)| named(path.trim_matches('/'), path, &upstream.url(), Table::new()))
             .collect();
-        Self::run(merged(overrides), tables).await
+        Self::run(merged(overrides), tables, None).await
     }
 
-    async fn run(config: Table, upstreams: Vec<Table>) -> Self {
+    async fn run(config: Table, upstreams: Vec<Table>, engine: Option<Arc<dyn TaskStore>>) -> Self {
         let text = written(&config, &upstreams);
         let config = match Config::parse(&text, &Overrides::default()) {
             Ok(config) => config,
             Err(problems) => panic!("configuration refused: {problems:?}\n{text}"),
         };
         let faults = config.store.faults.clone();
-        let app = match App::start(config).await {
+        let started = match engine {
+            Some(engine) => App::start_on(config, engine).await,
+            None => App::start(config).await,
+        };
+        let app = match started {
             Ok(app) => app,
             Err(error) => panic!("taskgate does not start: {error:?}\n{text}"),
         };
@@ -148,6 +210,17 @@ impl Gate {
         let addr = self.app.admin_addr().expect("the admin listener is on");
         let reply = Http::new(addr).send("GET", path, &[], "").await;
         (reply.status, reply.text().await)
+    }
+
+    /// Waits until a metric has this value.
+    pub async fn gauge(&self, name: &str, value: usize) {
+        let line = format!("\ntaskgate_{name} {value}\n");
+        let reached = async {
+            while !self.admin("/metrics").await.1.contains(&line) {
+                sleep(ms(5)).await;
+            }
+        };
+        soon(&line, reached).await;
     }
 
     /// From now on its disk fails in this way.

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 pub use client::Client;
 pub use dialect::Dialect;
-pub use gate::{Gate, Home};
+pub use gate::{Gate, Home, Shared};
 pub use upstream::Upstream;
 
 /// Nothing in these tests may take longer than this.
