@@ -2,6 +2,8 @@
 
 #[path = "store/embedded.rs"]
 mod embedded;
+#[path = "store/short_writes.rs"]
+mod short_writes;
 
 use taskgate::store::{Clock, Embedded, Memory, Options, conformance};
 
