@@ -74,19 +74,26 @@ impl App {
     /// If an address is taken, the store cannot be used, or an upstream cannot be set up.
     pub async fn start(config: Config) -> Result<Self, Error> {
         let engine = store::open(config.store.clone(), Clock::system()).await?;
-        Self::start_on(config, engine).await
+        let metrics = Metrics::new();
+        let tasks = Tasks::new(engine, Clock::system(), metrics.clone());
+        Self::run(config, tasks, metrics).await
     }
 
-    /// The same with the tasks of an engine that is open already and may serve others too: `config.store` then says
-    /// only how long leases last.
+    /// The same with the tasks of an engine that is open already and serves others too: of `config.store` only the
+    /// length of a lease counts, and the engine stays open at the end.
     ///
     /// # Errors
     /// As [`App::start`].
-    pub async fn start_on(config: Config, engine: Arc<dyn TaskStore>) -> Result<Self, Error> {
-        let work = Work::new();
+    pub async fn start_among(config: Config, engine: Arc<dyn TaskStore>) -> Result<Self, Error> {
         let metrics = Metrics::new();
+        let tasks = Tasks::new(engine, Clock::system(), metrics.clone()).among_others();
+        Self::run(config, tasks, metrics).await
+    }
+
+    async fn run(config: Config, tasks: Tasks, metrics: Metrics) -> Result<Self, Error> {
+        let work = Work::new();
         let lease = config.store.lease;
-        let tasks = Tasks::new(engine, Clock::system(), metrics.clone()).with_lease(lease);
+        let tasks = tasks.with_lease(lease);
         let secret = match config.secret {
             Some(secret) => secret,
             None => tasks.secret().await?.to_vec(),
@@ -107,18 +114,23 @@ impl App {
             address: config.server.listen,
             error,
         })?;
+        let admin = match &config.admin {
+            Some(options) => Some(bind_admin(options).await?),
+            None => None,
+        };
         let fingerprints = Fingerprints::new(&secret);
         let routes = routes(config.upstreams, (&config.session, &fingerprints), (&work, &metrics))?;
         let gateway = Gateway::new(routes, config.gateway, worker.clone(), fingerprints);
+        // From here on nothing fails: what is taken over is not left in the middle.
         count_sessions(&work, gateway.clone(), metrics.clone());
         keep_up(&work, &gateway, &worker.tasks, lease).await;
         let readiness = Readiness::new();
         let (tasks, told) = (worker.tasks.clone(), readiness.clone());
         sweep(&work, async move { tasks.watch(&told).await });
-        let admin_addr = match config.admin {
-            Some(options) => Some(serve_admin(options, &readiness, metrics, &work).await?),
-            None => None,
-        };
+        let admin_addr = admin.as_ref().map(Admin::addr);
+        if let Some(admin) = admin {
+            drop(work.spawn(admin.serve(readiness.clone(), metrics, work.clone())));
+        }
         let addr = listener.addr();
         drop(work.spawn(listener.serve(Front(gateway), work.clone())));
         info!(%addr, admin = admin_addr.map(tracing::field::display), "listening");
@@ -237,20 +249,12 @@ fn routes(
     Ok(routes)
 }
 
-async fn serve_admin(
-    options: admin::Options,
-    readiness: &Readiness,
-    metrics: Metrics,
-    work: &Work,
-) -> Result<SocketAddr, Error> {
-    let admin = Admin::bind(&options).await.map_err(|error| Error::Listen {
+async fn bind_admin(options: &admin::Options) -> Result<Admin, Error> {
+    Admin::bind(options).await.map_err(|error| Error::Listen {
         setting: "admin.listen (--admin-listen)",
         address: options.listen,
         error,
-    })?;
-    let addr = admin.addr();
-    drop(work.spawn(admin.serve(readiness.clone(), metrics, work.clone())));
-    Ok(addr)
+    })
 }
 
 /// Runs something that never ends, until the work is cut.

@@ -20,15 +20,14 @@ const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 const REFRESHED: Duration = Duration::from_secs(6 * 3600);
 
 impl Gateway {
-    /// Takes over what nobody runs any more: everything at first, where no other process can have the store, then what
-    /// others gave up or left. Says on `begun` when the first round is over: clients that come before would find tasks
-    /// that nobody runs. For ever; cancel safe.
+    /// Takes over what nobody runs any more: what was left by processes that are gone, then what others give up or
+    /// leave. Says on `begun` when the first round is over: clients that come before would find tasks that nobody runs.
+    /// For ever; cancel safe.
     pub async fn recover(&self, every: Duration, begun: oneshot::Sender<()>) {
         let worker = &self.inner.worker;
-        let (mut at_start, mut begun) = (true, Some(begun));
+        let mut begun = Some(begun);
         loop {
-            let taken = if at_start { worker.tasks.claim_all(TAKEN).await } else { worker.tasks.claim(TAKEN).await };
-            match taken {
+            match worker.tasks.claim(TAKEN).await {
                 Ok(taken) => {
                     let is_all = taken.len() < TAKEN;
                     for task in taken {
@@ -38,7 +37,6 @@ impl Gateway {
                     if !is_all {
                         continue;
                     }
-                    at_start = false;
                 }
                 Err(error) => warn!(%error, "what another process left cannot be taken over yet"),
             }

@@ -49,11 +49,7 @@ impl Tasks {
     /// # Errors
     /// If the engine does not work.
     pub async fn claim(&self, limit: usize) -> Result<Vec<Task>, StoreError> {
-        self.claim_at(self.now(), limit).await
-    }
-
-    async fn claim_at(&self, now: Timestamp, limit: usize) -> Result<Vec<Task>, StoreError> {
-        let Lease { holder, until } = self.lease();
+        let (now, Lease { holder, until }) = (self.now(), self.lease());
         let query = ClaimQuery { now, holder, until, limit };
         let taken = self.noted(self.inner.engine.claim(&query).await)?;
         for task in &taken {
@@ -61,14 +57,6 @@ impl Tasks {
             info!(task = task.id.short(), tool = &*task.tool, was = task.execution.word(), "task taken over");
         }
         Ok(taken)
-    }
-
-    /// The same for running tasks of whatever holder, where no other process can be using the store.
-    ///
-    /// # Errors
-    /// If the engine does not work.
-    pub async fn claim_all(&self, limit: usize) -> Result<Vec<Task>, StoreError> {
-        self.claim_at(Timestamp(u64::MAX), limit).await
     }
 
     /// Renews the lease on what this process runs, for ever. Cancel safe.
@@ -135,9 +123,11 @@ impl Tasks {
         }
     }
 
-    /// Writes down what is under way and closes the store; whatever is asked later fails.
+    /// Writes down what is under way and closes the store, unless others use it; whatever is asked later fails.
     pub async fn close(&self) {
-        self.inner.engine.close().await;
+        if !self.inner.is_shared {
+            self.inner.engine.close().await;
+        }
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Inner {
     pub(super) engine: Box<dyn TaskStore>,
     pub(super) replica: ReplicaId,
     pub(super) lease: Duration,
+    /// Whether others use the engine, too.
+    pub(super) is_shared: bool,
     clock: Clock,
     metrics: Metrics,
     live: DashMap<TaskId, Live>,
@@ -87,6 +89,7 @@ impl Tasks {
                 engine: Box::new(engine),
                 replica: ReplicaId::random(),
                 lease: LEASE,
+                is_shared: false,
                 clock,
                 metrics,
                 live: DashMap::new(),
@@ -101,6 +104,16 @@ impl Tasks {
     pub fn with_lease(mut self, lease: Duration) -> Self {
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
             inner.lease = lease;
+        }
+        self
+    }
+
+    /// The same where others use the engine too, and go on with it when this process ends. Call it before the handle is
+    /// shared.
+    #[must_use]
+    pub fn among_others(mut self) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.is_shared = true;
         }
         self
     }
@@ -318,17 +331,19 @@ impl Tasks {
                 Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "expired tasks could not be dropped"),
             }
-            self.forget_dead().await;
+            let now = self.now();
+            self.inner.live.retain(|_, live| {
+                let until = live.until_ms.load(Ordering::Relaxed);
+                until == 0 || until > now.0
+            });
+            if self.inner.is_shared {
+                self.notice_ends().await;
+            }
         }
     }
 
-    async fn forget_dead(&self) {
-        let now = self.now();
-        self.inner.live.retain(|_, live| {
-            let until = live.until_ms.load(Ordering::Relaxed);
-            until == 0 || until > now.0
-        });
-        // What another process ended is noticed here.
+    /// Notices what others ended.
+    async fn notice_ends(&self) {
         let running: Vec<TaskId> =
             self.inner.live.iter().filter(|live| !live.ended.is_cancelled()).map(|live| *live.key()).collect();
         for id in running {

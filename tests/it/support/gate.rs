@@ -4,17 +4,19 @@
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use taskgate::app::App;
 use taskgate::config::{Config, Overrides};
 pub use taskgate::store::embedded::Fault;
 use taskgate::store::embedded::Faults;
-use taskgate::store::{self, Clock, Kind, Options, Tasks};
-use taskgate::task::{Event, Failure, Reason, Task, TaskStore};
-use taskgate::telemetry::metrics::Metrics;
+use taskgate::store::{self, Clock, Kind, Options};
+use taskgate::task::TaskStore;
 use tempfile::TempDir;
+use tokio::runtime::{self, Runtime};
 use tokio::time::sleep;
 use toml::{Table, Value};
 
@@ -80,52 +82,71 @@ impl Home {
 /// A store that several taskgates share.
 pub struct Shared {
     engine: Arc<dyn TaskStore>,
+    faults: Faults,
+    lease: Duration,
     /// Where it is, as long as it is used.
     _directory: TempDir,
 }
 
 impl Shared {
-    /// An empty one.
-    pub async fn open() -> Self {
+    /// An empty one. Whoever runs a task and is not heard of for as long as a `lease` loses it to the others.
+    pub async fn open(lease: Duration) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let kind = Kind::Embedded { path: directory.path().join("tasks.db") };
         let options = Options { kind, ..Options::default() };
+        let faults = options.faults.clone();
         let engine = store::open(options, Clock::system()).await.expect("the store opens");
-        Self { engine, _directory: directory }
+        Self { engine, faults, lease, _directory: directory }
     }
 
-    /// Starts another taskgate on it in front of `upstream`, as [`Gate::start`].
-    pub async fn start(&self, upstream: &Upstream, overrides: &str) -> Gate {
-        let tables = vec![named("it", "/mcp", &upstream.url(), Table::new())];
-        Gate::run(merged(overrides), tables, Some(self.engine.clone())).await
+    /// From now on its disk fails in this way.
+    pub fn fault(&self, fault: Fault) {
+        self.faults.set(fault);
     }
 
-    /// Takes over whatever runs, as a replica does when leases have run out.
-    pub async fn take_over(&self) -> Taken {
-        let tasks = Tasks::new(self.engine.clone(), Clock::system(), Metrics::new());
-        let taken = tasks.claim_all(1000).await.expect("the engine works");
-        Taken { tasks, taken }
+    /// Starts another taskgate on it in front of `upstream`, on a thread of its own.
+    pub async fn start(&self, upstream: &Upstream, overrides: &str) -> Replica {
+        let (config, tables) = (merged(overrides), vec![named("it", "/mcp", &upstream.url(), Table::new())]);
+        let among = (self.engine.clone(), self.lease);
+        let threads = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a thread");
+        let gate = threads.spawn(async move { Gate::run(config, tables, Some(among)).await });
+        Replica { gate: gate.await.expect("it starts"), threads: Some(threads) }
     }
 }
 
-/// What a replica has taken over.
-pub struct Taken {
-    tasks: Tasks,
-    taken: Vec<Task>,
+/// A taskgate among others.
+pub struct Replica {
+    gate: Gate,
+    threads: Option<Runtime>,
 }
 
-impl Taken {
-    /// How many tasks.
-    pub fn len(&self) -> usize {
-        self.taken.len()
+impl Replica {
+    /// Ends it as a kill does: nothing of it runs on, and nobody is told.
+    pub fn kill(mut self) {
+        if let Some(threads) = self.threads.take() {
+            threads.shutdown_background();
+        }
     }
 
-    /// Gives them up.
-    pub async fn lose(self) {
-        for task in self.taken {
-            let text = "outcome unknown: its replica is gone".to_owned();
-            let lost = Event::Failed(Failure::Lost { reason: Reason::OutcomeUnknown, text });
-            self.tasks.report(task.id, lost, None).await.expect("it runs here now");
+    /// Stops it for a while as SIGSTOP does; then it goes on as if nothing had happened.
+    pub fn pause(&self, span: Duration) {
+        let threads = self.threads.as_ref().expect("it runs");
+        threads.spawn(async move { std::thread::sleep(span) });
+    }
+}
+
+impl Deref for Replica {
+    type Target = Gate;
+
+    fn deref(&self) -> &Gate {
+        &self.gate
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        if let Some(threads) = self.threads.take() {
+            threads.shutdown_background();
         }
     }
 }
@@ -168,15 +189,18 @@ impl Gate {
         Self::run(merged(overrides), tables, None).await
     }
 
-    async fn run(config: Table, upstreams: Vec<Table>, engine: Option<Arc<dyn TaskStore>>) -> Self {
+    async fn run(config: Table, upstreams: Vec<Table>, among: Option<(Arc<dyn TaskStore>, Duration)>) -> Self {
         let text = written(&config, &upstreams);
-        let config = match Config::parse(&text, &Overrides::default()) {
+        let mut config = match Config::parse(&text, &Overrides::default()) {
             Ok(config) => config,
             Err(problems) => panic!("configuration refused: {problems:?}\n{text}"),
         };
         let faults = config.store.faults.clone();
-        let started = match engine {
-            Some(engine) => App::start_on(config, engine).await,
+        let started = match among {
+            Some((engine, lease)) => {
+                config.store.lease = lease;
+                App::start_among(config, engine).await
+            }
             None => App::start(config).await,
         };
         let app = match started {
