@@ -120,6 +120,10 @@ impl Log {
     pub fn record(&self, event: Event) -> Option<Event> {
         let mut state = self.lock();
         let State::Open(record) = &mut *state else { return Some(event) };
+        if record.finished {
+            // Nothing comes after the answer.
+            return None;
+        }
         let event = record.stamp(event);
         let size = size_of(&event);
         record.shed(&self.streams, |record| {
@@ -209,11 +213,16 @@ impl Log {
         Some(Follower { log: self.clone(), turn, after })
     }
 
-    /// Resolves when a follower has taken the stream from the response. Cancel safe.
+    /// Whether a follower has taken the stream from the response.
+    pub(super) fn is_taken(&self) -> bool {
+        matches!(&*self.lock(), State::Open(record) if record.turn > 0)
+    }
+
+    /// Resolves when a follower has. Cancel safe.
     pub(super) async fn taken(&self) {
         loop {
             let changed = self.changed.notified();
-            if matches!(&*self.lock(), State::Open(record) if record.turn > 0) {
+            if self.is_taken() {
                 return;
             }
             changed.await;
@@ -398,6 +407,9 @@ mod tests {
         assert_eq!(seen.len(), MAX_EVENTS + 1);
         assert_eq!(seen[0].1, "745");
         assert_eq!(seen.last().unwrap().0, 1_002);
+        let bytes = streams.bytes();
+        assert_eq!(log.record(says("late")), None, "nothing comes after the answer");
+        assert_eq!(streams.bytes(), bytes);
     }
 
     #[tokio::test]

@@ -10,5 +10,5 @@ pub use crate::telemetry::metrics::Side;
 pub use answer::{Answer, Body, BodyError, Event, Outgoing, PassBody, Step};
 pub use error::Error;
 pub use log::{Follower, Log, Origin, Priming};
-pub use outlet::{Outlet, Steps, outlet};
+pub use outlet::{Outlet, Steps, Waiting, outlet};
 pub use streams::{EventId, Streams};

@@ -2,7 +2,7 @@
 //!
 //! The sending end writes down what goes out, and goes on writing when its client has left.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 
@@ -28,6 +28,9 @@ pub struct Steps {
     log: Option<Arc<Log>>,
 }
 
+/// An event that waits for a slow client; dropped, it is not sent, but written down all the same.
+pub type Waiting = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Both ends; `room` steps may wait for a slow client before the sender waits for it.
 #[must_use]
 pub fn outlet(room: usize, log: Option<Arc<Log>>) -> (Outlet, Steps) {
@@ -48,7 +51,9 @@ impl Outlet {
     /// An event stream was opened, with these end-to-end headers. Not cancel safe.
     pub async fn open(&self, headers: HeaderMap) {
         self.send(Step::open(headers)).await;
-        self.begin().await;
+        if let Some(first) = self.first() {
+            self.send(Step::event(first)).await;
+        }
     }
 
     /// It may take long, and nothing is there to say: the stream begins now. Not cancel safe.
@@ -58,30 +63,59 @@ impl Outlet {
 
     /// An event to relay. Not cancel safe.
     pub async fn event(&self, event: Event) {
-        self.begin().await;
-        let event = match &self.log {
-            Some(log) => log.record(event),
-            None => Some(event),
-        };
-        if let Some(event) = event {
-            self.send(Step::event(event)).await;
+        if let Some(waiting) = self.try_event(event) {
+            waiting.await;
         }
     }
 
-    /// The same without waiting for a slow client; returns whether somebody reads it, now or when it comes back.
+    /// The same for who has other things to do while a slow client is waited for: returns what is to be waited for
+    /// before anything else is sent.
+    #[must_use]
+    pub fn try_event(&self, event: Event) -> Option<Waiting> {
+        let first = self.first();
+        let mut left = first.into_iter().chain(self.recorded(event)).map(Step::event);
+        let full = loop {
+            match self.steps.try_send(left.next()?) {
+                Ok(()) => {}
+                Err(TrySendError::Closed(_)) => return None,
+                Err(TrySendError::Full(step)) => break step,
+            }
+        };
+        let (steps, log) = (self.steps.clone(), self.log.clone());
+        let left: Vec<Step> = left.collect();
+        Some(Box::pin(async move {
+            place(&steps, log.as_deref(), full).await;
+            for step in left {
+                place(&steps, log.as_deref(), step).await;
+            }
+        }))
+    }
+
+    /// The same without waiting for a slow client; `false`, and nothing is sent, if nobody can read it, now or when it
+    /// comes back.
     #[must_use]
     pub fn offer(&self, event: Event) -> bool {
-        if let Some(log) = &self.log
-            && self.is_read()
-            && let Some(first) = log.open()
-        {
-            let _ = self.steps.try_send(Step::event(first));
+        let is_taken = self.is_taken();
+        if is_taken || !self.is_read() {
+            return self.is_resumable() && {
+                let _ = self.recorded(event);
+                true
+            };
         }
-        let event = match &self.log {
-            Some(log) => log.record(event),
-            None => Some(event),
-        };
-        event.is_none_or(|event| self.steps.try_send(Step::event(event)).is_ok()) || self.is_resumable()
+        // One for the event, one for what the stream begins with.
+        let Ok(mut room) = self.steps.try_reserve_many(2) else { return false };
+        for event in self.first().into_iter().chain(self.recorded(event)) {
+            if let Some(place) = room.next() {
+                place.send(Step::event(event));
+            }
+        }
+        true
+    }
+
+    /// Whether a client that came back has the stream now.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.is_taken())
     }
 
     /// Whether its client is there.
@@ -111,25 +145,29 @@ impl Outlet {
     }
 
     /// The stream begins with something to come back with.
-    async fn begin(&self) {
-        if let Some(log) = &self.log
-            && !self.steps.is_closed()
-            && let Some(first) = log.open()
-        {
-            self.send(Step::event(first)).await;
+    fn first(&self) -> Option<Event> {
+        self.log.as_ref().filter(|_| self.is_read()).and_then(Log::open)
+    }
+
+    fn recorded(&self, event: Event) -> Option<Event> {
+        match &self.log {
+            Some(log) => log.record(event),
+            None => Some(event),
         }
     }
 
     async fn send(&self, step: Step) {
-        let step = match self.steps.try_send(step) {
-            Ok(()) | Err(TrySendError::Closed(_)) => return,
-            Err(TrySendError::Full(step)) => step,
-        };
-        match &self.log {
-            // A connection that hangs must not hold up whoever has taken the stream from it.
-            Some(log) => drop(select(pin!(self.steps.send(step)), pin!(log.taken())).await),
-            None => drop(self.steps.send(step).await),
+        if let Err(TrySendError::Full(step)) = self.steps.try_send(step) {
+            place(&self.steps, self.log.as_deref(), step).await;
         }
+    }
+}
+
+/// Waits for a slow client, but not for a connection that hangs while another has taken the stream from it.
+async fn place(steps: &mpsc::Sender<Step>, log: Option<&Log>, step: Step) {
+    match log {
+        Some(log) => drop(select(pin!(steps.send(step)), pin!(log.taken())).await),
+        None => drop(steps.send(step).await),
     }
 }
 

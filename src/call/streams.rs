@@ -139,6 +139,9 @@ impl Known {
     }
 
     fn make_room(&mut self, bytes: usize) -> bool {
+        if bytes > MAX_BYTES {
+            return false;
+        }
         while self.bytes + bytes > MAX_BYTES {
             if self.forget_oldest().is_none() {
                 return false;
@@ -212,9 +215,10 @@ mod tests {
         }
         assert!(streams.bytes() <= MAX_BYTES && streams.len() > 50, "{} {}", streams.bytes(), streams.len());
         assert!(logs[99].follow(0).is_some());
-        let huge = log(&streams);
+        let (huge, known) = (log(&streams), streams.len());
         let _ = huge.finish(&answer(MAX_BYTES + 1));
         assert!(huge.follow(0).is_none(), "an answer that never fits is not kept");
+        assert_eq!(streams.len(), known, "and costs nobody else's");
 
         let active: Vec<_> = (0..100).map(|_| log(&streams)).collect();
         for log in &active {

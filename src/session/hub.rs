@@ -189,15 +189,14 @@ impl Hub {
     /// A listener has left.
     pub fn detach(&self, listener: u64) {
         let mut state = self.lock();
-        state.listeners.retain(|(n, _)| *n != listener);
-        state.moves += 1;
+        state.keep(|n, _| n != listener);
         drop(state);
         self.changed.notify_waiters();
     }
 
     /// Ends the streams of all listeners.
     pub fn hang_up(&self) {
-        self.lock().listeners.clear();
+        self.lock().keep(|_, _| false);
         self.changed.notify_waiters();
     }
 
@@ -233,7 +232,7 @@ impl Hub {
     pub fn close(&self) {
         let mut state = self.lock();
         state.stream = Stream::Closed;
-        state.listeners.clear();
+        state.keep(|_, _| false);
         drop(state);
         self.changed.notify_waiters();
     }
@@ -269,10 +268,11 @@ impl Hub {
     /// To the newest listener that takes it; one that is far behind is cut off.
     fn send(&self, state: &mut State, event: &Event) -> Option<u64> {
         while let Some((listener, steps)) = state.listeners.last() {
+            let listener = *listener;
             if steps.try_send(Step::event(event.clone())).is_ok() {
-                return Some(*listener);
+                return Some(listener);
             }
-            state.listeners.pop();
+            state.keep(|n, _| n != listener);
             self.changed.notify_waiters();
         }
         None
@@ -304,7 +304,14 @@ impl State {
     }
 
     fn drop_closed(&mut self) {
-        self.listeners.retain(|(_, steps)| !steps.is_closed());
+        self.keep(|_, steps| !steps.is_closed());
+    }
+
+    /// Drops all other listeners; that somebody went is a move.
+    fn keep(&mut self, is_kept: impl Fn(u64, &mpsc::Sender<Step>) -> bool) {
+        let before = self.listeners.len();
+        self.listeners.retain(|(n, steps)| is_kept(*n, steps));
+        self.moves += u64::from(self.listeners.len() < before);
     }
 }
 

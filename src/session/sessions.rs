@@ -57,31 +57,29 @@ impl Sessions {
     /// The session with this id, which began elsewhere if it is not known here.
     #[must_use]
     pub fn find_or_adopt(&self, id: &str) -> Arc<Session> {
-        self.find(id).unwrap_or_else(|| self.insert(id, false))
+        self.find(id).unwrap_or_else(|| self.adopt(self.new_session(id, false)))
     }
 
     /// A session that `initialize` opened.
     #[must_use]
     pub fn open(&self, id: &str, hello: Hello) -> Arc<Session> {
-        let session = self.insert(id, false);
-        session.set_hello(hello);
-        session
+        self.insert(self.greeted(id, hello, false))
     }
 
     /// A session with `id`, which is ours, for an upstream that gives none.
     #[must_use]
     pub fn mint(&self, id: &str, hello: Hello) -> Arc<Session> {
-        let session = self.insert(id, true);
-        session.set_hello(hello);
-        session
+        self.insert(self.greeted(id, hello, true))
     }
 
-    /// A session that began elsewhere, with what was said there.
+    /// A session that began elsewhere, with what is known of it; whoever knows it already has the same.
     #[must_use]
-    pub fn restore(&self, id: &str, hello: Hello, minted: bool) -> Arc<Session> {
-        let session = self.find(id).unwrap_or_else(|| self.insert(id, minted));
-        session.set_hello(hello);
-        session
+    pub fn restore(&self, id: &str, (hello, minted, ended): (Hello, bool, bool)) -> Arc<Session> {
+        let session = self.greeted(id, hello, minted);
+        if ended {
+            session.end();
+        }
+        self.adopt(session)
     }
 
     /// The keyed hash of a session's id.
@@ -154,15 +152,38 @@ impl Sessions {
         }
     }
 
-    fn insert(&self, id: &str, minted: bool) -> Arc<Session> {
+    fn new_session(&self, id: &str, minted: bool) -> Session {
+        let session = Session::new(id.into(), self.fingerprint(id), minted);
+        self.touch(&session);
+        session
+    }
+
+    fn greeted(&self, id: &str, hello: Hello, minted: bool) -> Session {
+        let session = self.new_session(id, minted);
+        session.set_hello(hello);
+        session
+    }
+
+    /// It is new, whatever was known under its id.
+    fn insert(&self, session: Session) -> Arc<Session> {
+        self.room_for_one();
+        let session = Arc::new(session);
+        self.by_id.insert(session.id.clone(), session.clone());
+        session
+    }
+
+    /// It may have come to be known meanwhile: then that one counts.
+    fn adopt(&self, session: Session) -> Arc<Session> {
+        self.room_for_one();
+        let known = self.by_id.entry(session.id.clone()).or_insert_with(|| Arc::new(session)).clone();
+        self.touch(&known);
+        known
+    }
+
+    fn room_for_one(&self) {
         if self.by_id.len() >= self.options.max_sessions {
             self.make_room();
         }
-        let id: Arc<str> = id.into();
-        let session = Arc::new(Session::new(id.clone(), self.fingerprint(&id), minted));
-        self.touch(&session);
-        self.by_id.insert(id, session.clone());
-        session
     }
 
     /// Forgets the longest idle hundredth, so that room is made in batches; what is in use stays.

@@ -19,6 +19,9 @@ use super::deferred::Deferred;
 use super::port::{Carrier, Marking};
 use super::questions::unanswered;
 
+/// How soon a question is offered again to who was too slow for it.
+const OFFERED_AGAIN: Duration = Duration::from_millis(50);
+
 /// A question that nobody has answered yet.
 #[derive(Debug)]
 pub(super) struct Asked {
@@ -107,9 +110,11 @@ impl Deferred {
         self.offer();
     }
 
-    /// When the first question that is open has waited long enough.
+    /// When the first question that is open has waited long enough, or may be offered again to a stream that was full.
     pub(super) fn patience_ends(&self) -> Option<Instant> {
-        self.asked.iter().map(|asked| asked.until).min()
+        let is_refused = self.asked.iter().any(|asked| asked.offered == Offered::Nowhere) && self.port.is_awaited();
+        let again = is_refused.then(|| Instant::now() + OFFERED_AGAIN);
+        self.asked.iter().map(|asked| asked.until).chain(again).min()
     }
 
     /// Declines what has waited long enough.
@@ -127,6 +132,9 @@ impl Deferred {
             if let Some(asked) = self.asked.iter_mut().find(|asked| asked.question.key == key) {
                 asked.until = now + Duration::from_secs(1);
             }
+        }
+        if self.asked.iter().any(|asked| asked.offered == Offered::Nowhere) {
+            self.offer();
         }
     }
 

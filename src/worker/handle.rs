@@ -76,18 +76,20 @@ impl Held {
         })
     }
 
-    pub(super) async fn announce(&mut self, task: &Task) {
+    /// What its client gets: the call is a task from now on.
+    pub(super) fn handle(&self, task: &Task) -> Answer {
         self.assignment.ticket.call().defer();
-        let Some(deferral) = &self.assignment.deferral else { return };
+        let Some(deferral) = &self.assignment.deferral else { return Answer::empty(StatusCode::ACCEPTED) };
         self.worker.metrics.deferred(deferral.dialect.word());
+        let now = self.worker.tasks.now();
         let result = match deferral.dialect {
-            Dialect::Ext => ext::created(task, self.worker.tasks.now(), &deferral.names),
-            Dialect::Core => core::created(task, self.worker.tasks.now()),
+            Dialect::Ext => ext::created(task, now, &deferral.names),
+            Dialect::Core => core::created(task, now),
             Dialect::Job => job::created(task, &deferral.names),
         };
         let message = result_response(&self.assignment.ticket.call().client_id, &result);
         let mut headers = self.upcall.headers();
         headers::to_client(&mut headers);
-        self.say(Answer { status: StatusCode::OK, headers, body: Body::Message(message) }).await;
+        Answer { status: StatusCode::OK, headers, body: Body::Message(message) }
     }
 }

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::call::{Answer, Body, Error, Outlet, Side};
+use crate::call::{Answer, Body, Error, Outlet, Side, Waiting};
 use crate::jsonrpc::Envelope;
 use crate::policy::Plan;
 use crate::session::Hub;
@@ -37,6 +37,8 @@ pub(super) struct Held {
     pub(super) runtime: Timer,
     pub(super) note: Option<Note>,
     pub(super) steps: Outlet,
+    /// What its client is too slow for: nothing more is read meanwhile, and deadlines count all the same.
+    pub(super) waiting: Option<Waiting>,
     pub(super) threshold: Timer,
     pub(super) client_left: bool,
     again: Option<Outbound>,
@@ -90,6 +92,7 @@ impl Held {
             upcall,
             note: None,
             steps,
+            waiting: None,
             client_left: false,
             again,
             repeat,
@@ -117,6 +120,7 @@ impl Held {
             upcall,
             note: None,
             steps: Outlet::nowhere(),
+            waiting: None,
             client_left: true,
             again: None,
             repeat: None,
@@ -137,29 +141,39 @@ impl Held {
             }
             End::Deferred(task, permit) => {
                 tally.done(Side::None);
-                self.announce(&task).await;
-                // A task of its own: what waiting took is given back.
-                self.steps = Outlet::nowhere();
+                let handle = self.handle(&task);
+                let steps = self.fall_silent();
+                // A task of its own: what waiting took is given back, and a slow client holds up nothing.
                 let work = self.worker.work.clone();
                 drop(work.spawn(Deferred::run(self, *task, permit)));
+                steps.done(handle).await;
             }
             End::Withdrawn => {
                 tally.done(Side::Client);
                 self.client_gave_up();
-                self.say(silence()).await;
-                Box::pin(self.cancel("the client cancelled the request")).await;
+                let steps = self.fall_silent();
+                tokio::join!(Box::pin(self.cancel("the client cancelled the request")), steps.done(silence()));
             }
             End::Stopped(error) => {
                 tally.done(error.side());
                 let answer = failed(&error, &self.assignment.ticket.call().client_id, self.in_session());
-                self.say(answer).await;
-                match error {
-                    Error::MaxRuntime(_) => Box::pin(self.cancel("the call ran too long")).await,
-                    Error::StoreUnavailable => Box::pin(self.cancel("no task could be made of the call")).await,
-                    _ => {}
-                }
+                let steps = self.fall_silent();
+                let called_off = async {
+                    match error {
+                        Error::MaxRuntime(_) => Box::pin(self.cancel("the call ran too long")).await,
+                        Error::StoreUnavailable => Box::pin(self.cancel("no task could be made of the call")).await,
+                        _ => {}
+                    }
+                };
+                tokio::join!(called_off, steps.done(answer));
             }
         }
+    }
+
+    /// Nothing more is said to the client but by who takes this.
+    fn fall_silent(&mut self) -> Outlet {
+        self.waiting = None;
+        std::mem::replace(&mut self.steps, Outlet::nowhere())
     }
 
     /// The upstream has answered: how long it took.
@@ -187,7 +201,8 @@ impl Held {
             }
             let step = tokio::select! {
                 biased;
-                came = self.upcall.next() => match came {
+                () = placed(&mut self.waiting) => { self.waiting = None; None }
+                came = self.upcall.next(), if self.waiting.is_none() => match came {
                     Ok(came) => {
                         busy = came.says_something();
                         self.came(came).await
@@ -231,8 +246,8 @@ impl Held {
             Came::Part(Arrived::Large) => {
                 let call = self.assignment.ticket.call();
                 let rewritten = self.assignment.follows_tasks || call.client_id != call.upstream_id;
-                // Nobody could stream it: it is collected for who comes back.
-                let is_kept = self.client_left && self.steps.is_resumable();
+                // Nobody could stream it: it is collected for who comes back, or has come.
+                let is_kept = (self.client_left && self.steps.is_resumable()) || self.steps.is_taken();
                 let passes =
                     !is_kept && self.upcall.status().is_success() && self.upcall.kind() == Kind::Json && !rewritten;
                 passes.then(|| self.stream_through())
@@ -345,13 +360,8 @@ impl Held {
         }
     }
 
-    /// The last step.
-    pub(super) async fn say(&mut self, answer: Answer) {
-        self.steps.done(answer).await;
-    }
-
     async fn finish(&mut self, answer: Answer) {
-        self.say(answer).await;
+        self.steps.done(answer).await;
         if self.upcall.kind() == Kind::Events
             && let Some(exchange) = self.upcall.take()
         {
@@ -369,6 +379,14 @@ pub(super) fn limits(assignment: &Assignment) -> Limits {
     // What is passed on needs no limit; what is kept is measured again when it is stored.
     let inline = assignment.inline.min(max.max(INLINE));
     Limits { inline, max: max.max(inline) }
+}
+
+/// Resolves when a slow client has taken what waits for it. Cancel safe.
+async fn placed(waiting: &mut Option<Waiting>) {
+    match waiting {
+        Some(waiting) => waiting.await,
+        None => std::future::pending().await,
+    }
 }
 
 fn silence() -> Answer {

@@ -148,6 +148,11 @@ impl Opened {
         self.port.lock().carriers.clone()
     }
 
+    /// Whether any stream waits now.
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.port.lock().carriers.is_empty()
+    }
+
     /// These streams carry an open question.
     pub(super) fn set_asking(&self, carriers: Vec<u64>) {
         self.port.lock().asking = carriers;

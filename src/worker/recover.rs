@@ -85,10 +85,7 @@ impl Worker {
         match self.tasks.session(sessions.fingerprint(id)).await {
             Ok(Some(record)) => {
                 let hello = Hello { client: record.client, server: record.server };
-                let session = sessions.restore(id, hello, record.minted);
-                if record.ended {
-                    session.end();
-                }
+                let session = sessions.restore(id, (hello, record.minted, record.ended));
                 upstream.answered_hello((!record.minted).then_some(id));
                 info!(path = &*upstream.options.path, "a session goes on that began before");
                 Some(session)

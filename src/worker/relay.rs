@@ -65,7 +65,9 @@ impl Held {
             return;
         }
         if message.method() != method::PING {
-            self.assignment.ticket.call().ask(id, message.method());
+            let call = self.assignment.ticket.call();
+            call.ask(id, message.method());
+            self.relayed.retain(|earlier| earlier.id().is_some_and(|id| call.asks(id)));
             self.relayed.push(message.clone());
             self.patience = Timer::Never;
             self.stand_still();
@@ -98,7 +100,10 @@ impl Held {
 
     /// The upstream's stream is taken up by taskgate alone: its ids mean nothing to a client.
     async fn relay(&mut self, event: Event) {
-        self.steps.event(Event { id: None, retry: None, ..event }).await;
+        if let Some(waiting) = self.waiting.take() {
+            waiting.await;
+        }
+        self.waiting = self.steps.try_event(Event { id: None, retry: None, ..event });
     }
 
     /// Somebody has done something: the client answered, or the session's own stream brought something of the call's.
