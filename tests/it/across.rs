@@ -15,17 +15,11 @@ const TOOL_ERROR: &str = r#"{"content":[{"type":"text","text":"no such mesh"}],"
 
 /// Ends as its argument says, when the latch is opened.
 fn ending(latch: &Latch) -> script::Script {
-    let latch = latch.clone();
-    script::script(move |mut call| {
-        let latch = latch.clone();
-        async move {
-            call.open();
-            latch.passed().await;
-            match call.arg("how").as_str().unwrap() {
-                "tool" => call.result_text(TOOL_ERROR),
-                "protocol" => call.error(-32042, "out of tokens", &json!({"left": 0})),
-                _ => call.result_text(DONE),
-            }
+    script::accepted_then(latch, |mut call| async move {
+        match call.arg("how").as_str().unwrap() {
+            "tool" => call.result_text(TOOL_ERROR),
+            "protocol" => call.error(-32042, "out of tokens", &json!({"left": 0})),
+            _ => call.result_text(DONE),
         }
     })
 }
@@ -208,15 +202,9 @@ async fn a_task_is_waited_for_and_cancelled_in_any_dialect() {
 
 /// Asks when the latch opens, and says what was answered.
 fn curious(door: &Latch) -> script::Script {
-    let door = door.clone();
-    script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            call.open();
-            door.passed().await;
-            let answer = call.ask(&json!(0), "elicitation/create", &json!({"message": "go on?"})).await;
-            call.say(&answer["result"].to_string());
-        }
+    script::accepted_then(door, |mut call| async move {
+        let answer = call.ask(&json!(0), "elicitation/create", &json!({"message": "go on?"})).await;
+        call.say(&answer["result"].to_string());
     })
 }
 

@@ -268,16 +268,7 @@ async fn b72_fast_calls_are_answered_inline() {
 #[tokio::test]
 async fn b72_calls_deferred_at_once_are_shared_too() {
     let latch = Latch::new();
-    let waits = latch.clone();
-    let accepted = script::script(move |mut call| {
-        let latch = waits.clone();
-        async move {
-            call.open();
-            latch.passed().await;
-            call.say("done");
-        }
-    });
-    let upstream = Upstream::builder().tool("slow", accepted).start().await;
+    let upstream = Upstream::builder().tool("slow", script::accepted(&latch, "done")).start().await;
     let gate = Gate::start(&upstream, "[tasks]\ncoalesce = true\nmode = \"async\"").await;
     let client = gate.client().open().await;
     let (one, two) = twice(&client, "slow").await;

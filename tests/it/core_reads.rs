@@ -100,14 +100,8 @@ async fn a_waiter_that_leaves_changes_nothing() {
 #[tokio::test]
 async fn b57a_the_task_is_named_in_results_and_nowhere_else() {
     let latch = Latch::new();
-    let door = latch.clone();
-    let tool = script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            call.open();
-            door.passed().await;
-            call.result_text(r#"{"content":[{"type":"text","text":"x"}],"_meta":{"x/y":{"z":[1.0]}},"n":1e2}"#);
-        }
+    let tool = script::accepted_then(&latch, |mut call| async move {
+        call.result_text(r#"{"content":[{"type":"text","text":"x"}],"_meta":{"x/y":{"z":[1.0]}},"n":1e2}"#);
     });
     let upstream = Upstream::builder().tool("slow", tool).start().await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"").await;

@@ -12,15 +12,10 @@ use crate::support::{Gate, Latch, PATIENT, Upstream, eventually, ms};
 const ISERROR: &str = r#"{"content":[{"type":"text","text":"no such mesh"}],"structuredContent":{"code":7},"isError":true,"_meta":{"x/y":1}}"#;
 
 fn failing(latch: &Latch) -> script::Script {
-    let latch = latch.clone();
-    script::script(move |mut call| {
-        let latch = latch.clone();
-        async move {
-            latch.passed().await;
-            match call.arg("how").as_str().unwrap() {
-                "tool" => call.result_text(ISERROR),
-                _ => call.error(-32042, "out of tokens", &json!({"left": 0})),
-            }
+    script::held_then(latch, |mut call| async move {
+        match call.arg("how").as_str().unwrap() {
+            "tool" => call.result_text(ISERROR),
+            _ => call.error(-32042, "out of tokens", &json!({"left": 0})),
         }
     })
 }

@@ -25,14 +25,7 @@ async fn listed(client: &Client, tool: &str) -> Value {
 #[tokio::test]
 async fn b62_output_schema_never_meets_a_handle() {
     let latch = Latch::new();
-    let door = latch.clone();
-    let slow = script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            door.passed().await;
-            call.result_text(STRUCTURED);
-        }
-    });
+    let slow = script::held_then(&latch, |mut call| async move { call.result_text(STRUCTURED) });
     let upstream = Upstream::builder()
         .tool_with("slow", &schema(), slow)
         .tool_with("sync", &schema(), script::answers(STRUCTURED))

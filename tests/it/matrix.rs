@@ -131,18 +131,12 @@ const TABLE: [(Dialect, Rows); 3] = [
 /// An upstream whose tool ends as its argument says, when the latch is opened.
 async fn stage() -> (Upstream, Latch) {
     let latch = Latch::new();
-    let door = latch.clone();
-    let ending = script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            call.open();
-            door.passed().await;
-            match call.arg("how").as_str().unwrap() {
-                "ToolError" => call.result_text(TOOL_ERROR),
-                "RpcError" => call.error(-32042, "out of tokens", &json!({"left": 0})),
-                "Lost" => call.cut().await,
-                _ => call.result_text(RESULT),
-            }
+    let ending = script::accepted_then(&latch, |mut call| async move {
+        match call.arg("how").as_str().unwrap() {
+            "ToolError" => call.result_text(TOOL_ERROR),
+            "RpcError" => call.error(-32042, "out of tokens", &json!({"left": 0})),
+            "Lost" => call.cut().await,
+            _ => call.result_text(RESULT),
         }
     });
     (Upstream::builder().tool("ending", ending).start().await, latch)

@@ -47,15 +47,7 @@ fn schema() -> Value {
 }
 
 async fn structured(latch: &Latch) -> Upstream {
-    let door = latch.clone();
-    let tool = script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            call.open();
-            door.passed().await;
-            call.result_text(STRUCTURED);
-        }
-    });
+    let tool = script::accepted_then(latch, |mut call| async move { call.result_text(STRUCTURED) });
     Upstream::builder()
         .tool_with("slow", &schema(), tool)
         .tool_with("sync", &schema(), script::answers(STRUCTURED))

@@ -9,15 +9,9 @@ use crate::support::{Dialect, Gate, Latch, Upstream, eventually, ms, soon};
 
 /// Asks when the latch opens, and says the answer.
 fn curious(door: &Latch) -> Script {
-    let door = door.clone();
-    script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            call.open();
-            door.passed().await;
-            let answer = call.ask(&json!("q"), "elicitation/create", &json!({"message": "Go?"})).await;
-            call.say(answer["result"]["action"].as_str().unwrap_or("nothing"));
-        }
+    script::accepted_then(door, |mut call| async move {
+        let answer = call.ask(&json!("q"), "elicitation/create", &json!({"message": "Go?"})).await;
+        call.say(answer["result"]["action"].as_str().unwrap_or("nothing"));
     })
 }
 

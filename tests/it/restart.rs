@@ -178,16 +178,6 @@ async fn only_what_may_be_repeated_is_called_again() {
 #[tokio::test]
 async fn an_upstreams_own_task_is_waited_for_again() {
     let (home, latch) = (Home::new(), Latch::new());
-    let result = {
-        let latch = latch.clone();
-        script::script(move |mut call| {
-            let latch = latch.clone();
-            async move {
-                latch.passed().await;
-                call.say("solved");
-            }
-        })
-    };
     let upstream = Upstream::builder()
         .capabilities(json!({"tools": {}, "tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}}))
         .tool_with(
@@ -198,7 +188,7 @@ async fn an_upstreams_own_task_is_waited_for_again() {
                     "createdAt": "2025-11-25T00:00:00Z", "ttl": 60000}}));
             }),
         )
-        .on("tasks/result", result)
+        .on("tasks/result", script::held(&latch, "solved"))
         .on("tasks/cancel", script::script(|mut call| async move { call.result(&json!({})) }))
         .start()
         .await;
@@ -498,12 +488,7 @@ async fn what_had_ended_reads_the_same() {
 }
 
 fn fails(latch: &Latch) -> Script {
-    let latch = latch.clone();
-    script::script(move |mut call| {
-        let latch = latch.clone();
-        async move {
-            latch.passed().await;
-            call.error(-32050, "diverged", &json!({"residual": 1.5}));
-        }
+    script::held_then(latch, |mut call| async move {
+        call.error(-32050, "diverged", &json!({"residual": 1.5}));
     })
 }

@@ -253,12 +253,10 @@ async fn b77_without_a_session_a_stream_is_its_credentials() {
 async fn b77_what_is_kept_is_bounded() {
     let (latch, said) = (Latch::new(), Latch::new());
     let tool = {
-        let (latch, said) = (latch.clone(), said.clone());
-        script::script(move |mut call| {
-            let (latch, said) = (latch.clone(), said.clone());
+        let said = said.clone();
+        script::accepted_then(&latch, move |mut call| {
+            let said = said.clone();
             async move {
-                call.open();
-                latch.passed().await;
                 for n in 1..=400 {
                     call.event(&note(n).to_string());
                 }
@@ -286,20 +284,12 @@ async fn b77_what_is_kept_is_bounded() {
 #[tokio::test]
 async fn b77_a_question_waits_for_who_comes_back() {
     let latch = Latch::new();
-    let curious = {
-        let latch = latch.clone();
-        script::script(move |mut call| {
-            let latch = latch.clone();
-            async move {
-                call.open();
-                latch.passed().await;
-                let pong = call.ask(&json!("p"), "ping", &json!({})).await;
-                assert_eq!(pong["result"], json!({}), "{pong}");
-                let answer = call.ask(&json!("q"), "elicitation/create", &json!({"message": "go on?"})).await;
-                call.say(answer["result"]["action"].as_str().unwrap_or("none"));
-            }
-        })
-    };
+    let curious = script::accepted_then(&latch, |mut call| async move {
+        let pong = call.ask(&json!("p"), "ping", &json!({})).await;
+        assert_eq!(pong["result"], json!({}), "{pong}");
+        let answer = call.ask(&json!("q"), "elicitation/create", &json!({"message": "go on?"})).await;
+        call.say(answer["result"]["action"].as_str().unwrap_or("none"));
+    });
     let upstream = Upstream::builder().tool("curious", curious).start().await;
     let gate = Gate::start(&upstream, PATIENT).await;
     let client = gate.client().capabilities(json!({"elicitation": {}})).open().await;

@@ -30,17 +30,12 @@ async fn clients(gate: &Gate) -> Vec<(&'static str, Client)> {
 
 /// Ends when the latch opens, as its argument `how` says.
 fn ending(latch: &Latch) -> Script {
-    let latch = latch.clone();
-    script::script(move |mut call| {
-        let latch = latch.clone();
-        async move {
-            latch.passed().await;
-            match call.arg("how").as_str() {
-                Some("error") => call.error(-32042, "out of tokens", &json!({"left": 0})),
-                Some("failure") => call.result_text(r#"{"content":[{"type":"text","text":"no mesh"}],"isError":true}"#),
-                Some("lost") => call.cut().await,
-                _ => call.result_text(RICH),
-            }
+    script::held_then(latch, |mut call| async move {
+        match call.arg("how").as_str() {
+            Some("error") => call.error(-32042, "out of tokens", &json!({"left": 0})),
+            Some("failure") => call.result_text(r#"{"content":[{"type":"text","text":"no mesh"}],"isError":true}"#),
+            Some("lost") => call.cut().await,
+            _ => call.result_text(RICH),
         }
     })
 }

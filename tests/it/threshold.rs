@@ -116,13 +116,8 @@ async fn b23_a_client_that_reads_only_json_is_held_without_comments() {
 #[tokio::test]
 async fn b23_an_http_error_after_the_comments_is_an_error_with_its_status() {
     let latch = Latch::new();
-    let door = latch.clone();
-    let busy = script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            door.passed().await;
-            call.raw(429, &[("retry-after", "7")], "slow down");
-        }
+    let busy = script::held_then(&latch, |mut call| async move {
+        call.raw(429, &[("retry-after", "7")], "slow down");
     });
     let upstream = Upstream::builder().tool("busy", busy).start().await;
     let gate = Gate::start(&upstream, &format!("[server]\nkeepalive = \"50ms\"\n{SYNC}")).await;

@@ -15,12 +15,10 @@ const PROGRESS: &str = "notifications/progress";
 
 /// Reports three times, once it may, then answers once it may.
 fn chatty(begin: &Latch, end: &Latch) -> Script {
-    let (begin, end) = (begin.clone(), end.clone());
-    script::script(move |mut call| {
-        let (begin, end) = (begin.clone(), end.clone());
+    let end = end.clone();
+    script::accepted_then(begin, move |mut call| {
+        let end = end.clone();
         async move {
-            call.open();
-            begin.passed().await;
             for step in 1..=3 {
                 call.progress(f64::from(step), 4.0, "meshed");
                 call.notify("notifications/message", &json!({"level": "info", "data": step}));
@@ -126,12 +124,10 @@ fn curious(begin: &Latch) -> Script {
 
 /// The same, and says it when it may.
 fn curious_until(begin: &Latch, end: &Latch) -> Script {
-    let (begin, end) = (begin.clone(), end.clone());
-    script::script(move |mut call| {
-        let (begin, end) = (begin.clone(), end.clone());
+    let end = end.clone();
+    script::accepted_then(begin, move |mut call| {
+        let end = end.clone();
         async move {
-            call.open();
-            begin.passed().await;
             let pong = call.ask(&json!("p"), "ping", &json!({})).await;
             assert_eq!(pong["result"], json!({}));
             let answer = call.ask(&json!(0), "elicitation/create", &json!({"message": "go on?"})).await;

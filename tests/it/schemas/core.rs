@@ -130,18 +130,12 @@ async fn progress_after_the_handle() {
         return;
     }
     let latch = Latch::new();
-    let door = latch.clone();
-    let chatty = script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            call.open();
-            door.passed().await;
-            for step in 1..=3 {
-                call.progress(f64::from(step), 3.0, "meshed");
-                sleep(ms(5)).await;
-            }
-            call.say("done");
+    let chatty = script::accepted_then(&latch, |mut call| async move {
+        for step in 1..=3 {
+            call.progress(f64::from(step), 3.0, "meshed");
+            sleep(ms(5)).await;
         }
+        call.say("done");
     });
     let upstream = Upstream::builder().tool("chatty", chatty).start().await;
     let gate = Gate::start(&upstream, "").await;

@@ -33,42 +33,49 @@ pub fn after(wait: Duration, text: &'static str) -> Script {
     })
 }
 
-/// Says `text` when the test opens the latch.
-pub fn held(latch: &Latch, text: &'static str) -> Script {
-    let latch = latch.clone();
-    script(move |mut call| {
-        let latch = latch.clone();
+/// Goes on as `run` says when the test opens the latch; until then nothing is heard of it.
+pub fn held_then<F, A>(latch: &Latch, run: F) -> Script
+where
+    F: Fn(Call) -> A + Send + Sync + 'static,
+    A: Future<Output = ()> + Send + 'static,
+{
+    let (latch, run) = (latch.clone(), script(run));
+    script(move |call| {
+        let (latch, run) = (latch.clone(), run.clone());
         async move {
             latch.passed().await;
-            call.say(text);
+            run(call).await;
         }
     })
+}
+
+/// Accepts the call at once, and goes on as `run` says when the test opens the latch.
+pub fn accepted_then<F, A>(latch: &Latch, run: F) -> Script
+where
+    F: Fn(Call) -> A + Send + Sync + 'static,
+    A: Future<Output = ()> + Send + 'static,
+{
+    let rest = held_then(latch, run);
+    script(move |mut call| {
+        call.open();
+        rest(call)
+    })
+}
+
+/// Says `text` when the test opens the latch.
+pub fn held(latch: &Latch, text: &'static str) -> Script {
+    held_then(latch, move |mut call| async move { call.say(text) })
 }
 
 /// Accepts the call at once, and says `text` when the test opens the latch.
 pub fn accepted(latch: &Latch, text: &'static str) -> Script {
-    let latch = latch.clone();
-    script(move |mut call| {
-        let latch = latch.clone();
-        async move {
-            call.open();
-            latch.passed().await;
-            call.say(text);
-        }
-    })
+    accepted_then(latch, move |mut call| async move { call.say(text) })
 }
 
 /// Says what its argument `text` says, when the test opens the latch.
 pub fn echo_held(latch: &Latch) -> Script {
-    let latch = latch.clone();
-    script(move |mut call| {
-        let latch = latch.clone();
-        async move {
-            latch.passed().await;
-            let text = call.arg("text").as_str().unwrap_or_default().to_owned();
-            call.say(&text);
-        }
-    })
+    let echo = echo();
+    held_then(latch, move |call| echo(call))
 }
 
 /// Says what its argument `text` says.
