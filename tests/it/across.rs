@@ -200,20 +200,12 @@ async fn a_task_is_waited_for_and_cancelled_in_any_dialect() {
     }
 }
 
-/// Asks when the latch opens, and says what was answered.
-fn curious(door: &Latch) -> script::Script {
-    script::accepted_then(door, |mut call| async move {
-        let answer = call.ask(&json!(0), "elicitation/create", &json!({"message": "go on?"})).await;
-        call.say(&answer["result"].to_string());
-    })
-}
-
 #[tokio::test]
 async fn a_question_is_answered_in_any_dialect() {
     for made in Dialect::ALL {
         for by in Dialect::ALL {
             let door = Latch::new();
-            let upstream = Upstream::builder().tool("curious", curious(&door)).start().await;
+            let upstream = Upstream::builder().tool("curious", script::curious(&door)).start().await;
             let gate = Gate::start(&upstream, "").await;
             let able = || json!({"elicitation": {}});
             let maker = made.client(&gate, able()).bearer("U").open().await;
@@ -240,7 +232,7 @@ async fn a_question_is_answered_in_any_dialect() {
 async fn inputs_are_told_as_the_record_is_told() {
     for made in Dialect::ALL {
         let door = Latch::new();
-        let upstream = Upstream::builder().tool("curious", curious(&door)).start().await;
+        let upstream = Upstream::builder().tool("curious", script::curious(&door)).start().await;
         let gate = Gate::start(&upstream, "").await;
         let maker = made.client(&gate, json!({"elicitation": {}})).bearer("U").open().await;
         let id = made.start(&maker, "curious", json!({})).await;

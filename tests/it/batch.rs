@@ -449,12 +449,7 @@ async fn b13_an_id_in_flight_is_not_used_twice() {
 
 #[tokio::test]
 async fn b14_same_ids_from_different_clients() {
-    let who = script::script(|mut call| async move {
-        tokio::time::sleep(ms(call.arg("ms").as_u64().unwrap())).await;
-        let credential = call.request.header("authorization").unwrap_or("none").to_owned();
-        call.say(&credential);
-    });
-    let upstream = Upstream::builder().without_sessions().tool("who", who).start().await;
+    let upstream = Upstream::builder().without_sessions().tool("who", script::who()).start().await;
     let gate = Gate::start(&upstream, CALM).await;
     let client = |token| gate.client().version("2025-03-26").bearer(token);
     let (u, v) = (client("U"), client("V"));

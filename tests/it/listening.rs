@@ -284,13 +284,7 @@ async fn a_deleted_session_hears_nothing_more_but_its_calls_go_on() {
 
 #[tokio::test]
 async fn only_who_the_upstream_accepts_may_join() {
-    let refuses = script::script(|mut call| async move {
-        match call.request.header("authorization") {
-            Some("Bearer thief") => call.raw(401, &[], ""),
-            _ => call.result(&json!({})),
-        }
-    });
-    let upstream = Upstream::builder().on("ping", refuses).get(Get::Stream).start().await;
+    let upstream = Upstream::builder().on("ping", script::picky("thief")).get(Get::Stream).start().await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().bearer("owner").open().await;
     let mut events = client.listen().await.events();

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::support::upstream::{Script, script};
+use crate::support::upstream::script;
 use crate::support::{Client, Gate, Latch, Upstream, eventually, ms};
 
 const STRANGER: &str = "5f0e3a4c-93d5-4f0f-8d3c-1b6c2a0e7d11";
@@ -82,21 +82,10 @@ async fn with_owner_session_the_session_alone_counts() {
     assert_eq!(maker.task_end(&task).await.state(), "completed");
 }
 
-/// Answers `ping` for every credential but one.
-fn picky(refused: &'static str) -> Script {
-    script::script(move |mut call| async move {
-        if call.request.header("authorization").is_some_and(|credential| credential.ends_with(refused)) {
-            call.raw(401, &[("www-authenticate", "Bearer")], "");
-        } else {
-            call.result(&json!({}));
-        }
-    })
-}
-
 #[tokio::test]
 async fn another_credential_on_the_same_session_is_asked_about() {
     let latch = Latch::new();
-    let builder = Upstream::builder().on("ping", picky("thief")).tool("slow", script::held(&latch, "worth it"));
+    let builder = Upstream::builder().on("ping", script::picky("thief")).tool("slow", script::held(&latch, "worth it"));
     let upstream = builder.start().await;
     let gate = Gate::start(&upstream, "").await;
     let maker = gate.client().bearer("U").extension().open().await;

@@ -5,7 +5,7 @@
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::upstream::{Script, script};
+use crate::support::upstream::script;
 use crate::support::{Client, Dialect, Gate, Latch, Upstream, ms, throughout};
 
 const STRANGER: &str = "5f0e3a4c-93d5-4f0f-8d3c-1b6c2a0e7d11";
@@ -98,22 +98,12 @@ async fn b63_handles_of_tasks_have_nothing_to_validate() {
     latch.open();
 }
 
-/// Answers `ping` for every credential but one.
-fn picky(refused: &'static str) -> Script {
-    script::script(move |mut call| async move {
-        if call.request.header("authorization").is_some_and(|credential| credential.ends_with(refused)) {
-            call.raw(401, &[("www-authenticate", "Bearer")], "");
-        } else {
-            call.result(&json!({}));
-        }
-    })
-}
-
 #[tokio::test]
 async fn b07_a_rotated_credential_is_learnt_and_a_foreign_one_refused() {
     for dialect in Dialect::ALL {
         let latch = Latch::new();
-        let builder = Upstream::builder().on("ping", picky("thief")).tool("slow", script::accepted(&latch, "late"));
+        let builder =
+            Upstream::builder().on("ping", script::picky("thief")).tool("slow", script::accepted(&latch, "late"));
         let upstream = builder.start().await;
         let gate = Gate::start(&upstream, "").await;
         let maker = dialect.client(&gate, json!({})).bearer("old").open().await;

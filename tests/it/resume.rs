@@ -200,14 +200,8 @@ async fn an_upstreams_ids_stay_with_taskgate() {
 #[tokio::test]
 async fn b77_a_stream_is_its_sessions_alone() {
     let latch = Latch::new();
-    let refuses = script::script(|mut call| async move {
-        match call.request.header("authorization") {
-            Some("Bearer thief") => call.raw(401, &[], ""),
-            _ => call.result(&json!({})),
-        }
-    });
-    let upstream =
-        Upstream::builder().tool("talker", talker(&latch)).on("ping", refuses).get(Get::Stream).start().await;
+    let builder = Upstream::builder().tool("talker", talker(&latch)).on("ping", script::picky("thief"));
+    let upstream = builder.get(Get::Stream).start().await;
     let gate = Gate::start(&upstream, PATIENT).await;
     let client = gate.client().bearer("owner").open().await;
     let mut events = call(&client, "talker", json!({})).await;

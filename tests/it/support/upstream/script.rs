@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::Latch;
+use serde_json::json;
+
+use super::super::{Latch, ms};
 use super::Call;
 
 /// How a request is answered.
@@ -86,6 +88,34 @@ pub fn echo() -> Script {
     })
 }
 
+/// Asks "go on?" under the id 0 when the test opens the latch, and says the result that it was answered with, as JSON.
+pub fn curious(latch: &Latch) -> Script {
+    accepted_then(latch, |mut call| async move {
+        let answer = call.ask(&json!(0), "elicitation/create", &json!({"message": "go on?"})).await;
+        call.say(&answer["result"].to_string());
+    })
+}
+
+/// Says the credential that it was called with, after as many milliseconds as its argument `ms` says.
+pub fn who() -> Script {
+    script(|mut call| async move {
+        tokio::time::sleep(ms(call.arg("ms").as_u64().unwrap())).await;
+        let credential = call.request.header("authorization").unwrap_or("none").to_owned();
+        call.say(&credential);
+    })
+}
+
+/// Answers `ping` for every credential but those that end like this.
+pub fn picky(refused: &'static str) -> Script {
+    script(move |mut call| async move {
+        if call.request.header("authorization").is_some_and(|credential| credential.ends_with(refused)) {
+            call.raw(401, &[("www-authenticate", "Bearer")], "");
+        } else {
+            call.result(&json!({}));
+        }
+    })
+}
+
 /// Answers with this result, digit for digit.
 pub fn answers(result: &'static str) -> Script {
     script(move |mut call| async move { call.result_text(result) })
@@ -131,7 +161,7 @@ pub fn resumed(latch: &Latch) -> Script {
             let Some((id, text)) = cursor.split_once('|') else { return call.raw(400, &[], "no such event") };
             call.open();
             latch.passed().await;
-            let result = serde_json::json!({"content": [{"type": "text", "text": text}]});
+            let result = json!({"content": [{"type": "text", "text": text}]});
             call.event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
             call.end();
         }
