@@ -8,10 +8,10 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::support::dialect::{STRANGER, is_unknown};
 use crate::support::upstream::script;
 use crate::support::{Client, Gate, Latch, PATIENT, Upstream, eventually, ms, soon, throughout, within};
 
-const STRANGER: &str = "5f0e3a4c-93d5-4f0f-8d3c-1b6c2a0e7d11";
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
 async fn slow() -> (Upstream, Latch) {
@@ -200,16 +200,6 @@ async fn b04_every_page_is_ones_own_and_foreign_cursors_are_none() {
         assert_eq!(a.task(foreign).await.state(), "working");
     }
     assert!(upstream.cancels().is_empty());
-}
-
-/// Whether every method says of it what it says of an id that never was.
-async fn is_unknown(client: &Client, task: &str) {
-    for method in ["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"] {
-        let ask = |id: &str| client.ask(client.body("7", method, json!({"taskId": id, "inputResponses": {}})));
-        let (foreign, unknown) = (ask(task).await, ask(STRANGER).await);
-        assert_eq!((foreign.status, foreign.code(), &foreign.raw), (200, -32602, &unknown.raw), "{method}");
-        assert_eq!(foreign.error()["message"], "Task is not available in this session");
-    }
 }
 
 #[tokio::test]

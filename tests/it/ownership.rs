@@ -5,30 +5,14 @@
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::support::dialect::is_unknown;
 use crate::support::upstream::script;
-use crate::support::{Client, Gate, Latch, Upstream, eventually, ms};
-
-const STRANGER: &str = "5f0e3a4c-93d5-4f0f-8d3c-1b6c2a0e7d11";
+use crate::support::{Gate, Latch, Upstream, eventually, ms};
 
 async fn slow() -> (Upstream, Latch) {
     let latch = Latch::new();
     let upstream = Upstream::builder().tool("slow", script::held(&latch, "worth it")).start().await;
     (upstream, latch)
-}
-
-/// Whether the task reads as one that does not exist, whatever is asked of it.
-async fn is_unknown(client: &Client, task: &str) {
-    for method in ["tasks/get", "tasks/cancel"] {
-        let ask = |id: &str| client.ask(client.body("7", method, json!({"taskId": id})));
-        let (this, none) = (ask(task).await, ask(STRANGER).await);
-        assert_eq!((this.code(), this.raw.as_str()), (-32602, none.raw.as_str()), "{method}");
-    }
-    for tool in ["get_job_result", "cancel_job"] {
-        let this = client.call_as("8", tool, json!({"job_id": task})).await;
-        let none = client.call_as("8", tool, json!({"job_id": STRANGER})).await;
-        assert_eq!(this.raw.replace(task, STRANGER), none.raw, "{tool}");
-        assert_eq!(this.state(), "not_found", "{tool}");
-    }
 }
 
 #[tokio::test]

@@ -5,10 +5,10 @@
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
+use crate::support::dialect::is_unknown;
 use crate::support::upstream::script;
 use crate::support::{Client, Dialect, Gate, Latch, Upstream, ms, throughout};
 
-const STRANGER: &str = "5f0e3a4c-93d5-4f0f-8d3c-1b6c2a0e7d11";
 const STRUCTURED: &str =
     r#"{"content":[{"type":"text","text":"42"}],"structuredContent":{"n":42,"big":9007199254740993}}"#;
 
@@ -126,20 +126,5 @@ async fn b07_a_rotated_credential_is_learnt_and_a_foreign_one_refused() {
         assert_eq!(dialect.text(&rotated, &id).await, "late", "{dialect:?}");
         is_unknown(&thief, &id).await;
         assert_eq!(pings().count(), 1);
-    }
-}
-
-/// Whether the task reads as one that does not exist, whatever is asked of it.
-async fn is_unknown(client: &Client, task: &str) {
-    for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
-        let ask = |id: &str| client.ask(client.body("7", method, json!({"taskId": id})));
-        let (this, none) = (ask(task).await, ask(STRANGER).await);
-        assert_eq!((this.code(), this.raw.as_str()), (-32602, none.raw.as_str()), "{method}");
-    }
-    for tool in ["get_job_result", "cancel_job"] {
-        let this = client.call_as("8", tool, json!({"job_id": task})).await;
-        let none = client.call_as("8", tool, json!({"job_id": STRANGER})).await;
-        assert_eq!(this.raw.replace(task, STRANGER), none.raw, "{tool}");
-        assert_eq!(this.state(), "not_found", "{tool}");
     }
 }

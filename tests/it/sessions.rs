@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::support::dialect::{STRANGER, is_unknown};
 use crate::support::upstream::script;
 use crate::support::{Client, Gate, Latch, PATIENT, Upstream, eventually, ms, throughout, within};
-
-const STRANGER: &str = "5f0e3a4c-93d5-4f0f-8d3c-1b6c2a0e7d11";
 
 async fn slow() -> (Upstream, Latch) {
     let latch = Latch::new();
@@ -121,21 +120,7 @@ async fn b04_foreign_ids_are_unknown_ids() {
     let owner = gate.client().bearer("A").extension().open().await;
     let other = gate.client().bearer("B").extension().open().await;
     let task = owner.call("slow", json!({})).await.task();
-    for (method, more) in
-        [("tasks/get", json!({})), ("tasks/cancel", json!({})), ("tasks/update", json!({"inputResponses": {}}))]
-    {
-        let ask = |id: &str| {
-            let mut params = more.clone();
-            params["taskId"] = json!(id);
-            other.ask(other.body("5", method, params))
-        };
-        let (foreign, unknown) = (ask(&task).await, ask(STRANGER).await);
-        assert_eq!(foreign.code(), -32602, "{method}");
-        assert_eq!((foreign.status, foreign.raw), (unknown.status, unknown.raw), "{method}");
-    }
-    let foreign = other.call_as("6", "cancel_job", json!({"job_id": task})).await;
-    let unknown = other.call_as("6", "cancel_job", json!({"job_id": STRANGER})).await;
-    assert_eq!(foreign.raw.replace(&task, STRANGER), unknown.raw);
+    is_unknown(&other, &task).await;
     assert_eq!(owner.task(&task).await.state(), "working");
     latch.open();
     assert_eq!(owner.task_end(&task).await.state(), "completed");
