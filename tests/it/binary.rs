@@ -24,8 +24,7 @@ fn stderr(output: &std::process::Output) -> String {
 
 #[tokio::test]
 async fn b06_whole_ids_are_never_logged() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let mut gate = Process::start(&upstream, "[tasks]\nthreshold = \"60ms\"").await;
     let (plain, ext) = (gate.client().open().await, gate.client().extension().open().await);
     let job = plain.call("slow", json!({})).await.job();

@@ -14,15 +14,9 @@ use crate::support::{Client, Gate, Latch, PATIENT, Upstream, eventually, ms, soo
 
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
-async fn slow() -> (Upstream, Latch) {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::accepted(&latch, "late")).start().await;
-    (upstream, latch)
-}
-
 #[tokio::test]
 async fn b21_a_wait_begins_at_once_and_is_kept_alive() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, "[server]\nkeepalive = \"400ms\"").await;
     let client = gate.client().open().await;
     let task = client.call_task("slow", json!({})).await.core_task();
@@ -52,7 +46,7 @@ async fn b21_a_wait_begins_at_once_and_is_kept_alive() {
 
 #[tokio::test]
 async fn any_number_of_waiters_and_any_number_of_reads() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, PATIENT).await;
     let client = gate.client().open().await;
     let task = client.call_task("slow", json!({})).await.core_task();
@@ -75,7 +69,7 @@ async fn any_number_of_waiters_and_any_number_of_reads() {
 
 #[tokio::test]
 async fn a_waiter_that_leaves_changes_nothing() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, PATIENT).await;
     let client = gate.client().open().await;
     let task = client.call_task("slow", json!({})).await.core_task();
@@ -141,7 +135,7 @@ fn id(task: &Value) -> String {
 
 #[tokio::test]
 async fn a_list_has_pages_that_stay_while_tasks_come_and_end() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"\nmax_running_per_owner = 200").await;
     let client = gate.client().open().await;
     let make = async || client.call_task("slow", json!({})).await.core_task();
@@ -173,7 +167,7 @@ async fn a_list_has_pages_that_stay_while_tasks_come_and_end() {
 
 #[tokio::test]
 async fn b04_every_page_is_ones_own_and_foreign_cursors_are_none() {
-    let (upstream, _latch) = slow().await;
+    let (upstream, _latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"\nmax_running_per_owner = 200").await;
     let (a, b) = (gate.client().open().await, gate.client().open().await);
     let make = async |client: &Client| client.call_task("slow", json!({})).await.core_task();
@@ -204,7 +198,7 @@ async fn b04_every_page_is_ones_own_and_foreign_cursors_are_none() {
 
 #[tokio::test]
 async fn foreign_tasks_are_unknown_ones_by_credential_too() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, PATIENT).await;
     let maker = gate.client().bearer("A").open().await;
     let task = maker.call_task("slow", json!({})).await.core_task();

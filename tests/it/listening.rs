@@ -75,8 +75,7 @@ async fn b51_pings_are_answered_while_the_client_is_away() {
 
 #[tokio::test]
 async fn an_upstream_without_such_a_stream_is_asked_once_per_session() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).start().await;
+    let (upstream, latch) = Upstream::holding("done").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     let first = client.call("slow", json!({})).await.job();

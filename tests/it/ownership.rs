@@ -9,15 +9,9 @@ use crate::support::dialect::is_unknown;
 use crate::support::upstream::script;
 use crate::support::{Gate, Latch, Upstream, eventually, ms};
 
-async fn slow() -> (Upstream, Latch) {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "worth it")).start().await;
-    (upstream, latch)
-}
-
 #[tokio::test]
 async fn with_owner_id_whoever_holds_the_id_may_do_everything() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"id\"").await;
     let maker = gate.client().bearer("U").extension().open().await;
     let (first, second) = (maker.call("slow", json!({})).await.task(), maker.call("slow", json!({})).await.task());
@@ -35,7 +29,7 @@ async fn with_owner_id_whoever_holds_the_id_may_do_everything() {
 #[tokio::test]
 async fn with_owner_principal_nobody_is_known_without_a_proof() {
     for declares in [false, true] {
-        let (upstream, latch) = slow().await;
+        let (upstream, latch) = Upstream::holding("worth it").await;
         let gate = Gate::start(&upstream, "[tasks]\nowner = \"principal\"\nthreshold = \"30ms\"").await;
         let client = gate.client().bearer("U");
         let client = if declares { client.extension() } else { client }.open().await;
@@ -52,7 +46,7 @@ async fn with_owner_principal_nobody_is_known_without_a_proof() {
 
 #[tokio::test]
 async fn with_owner_session_the_session_alone_counts() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"").await;
     let maker = gate.client().bearer("U").extension().open().await;
     let task = maker.call("slow", json!({})).await.task();
@@ -117,7 +111,7 @@ async fn a_question_that_fails_admits_nobody() {
 
 #[tokio::test]
 async fn a_job_without_a_credential_is_anybodys_who_has_its_id() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "").await;
     let maker = gate.client().open().await;
     let (read, cancelled) = (maker.call("slow", json!({})).await.job(), maker.call("slow", json!({})).await.job());
@@ -133,7 +127,7 @@ async fn a_job_without_a_credential_is_anybodys_who_has_its_id() {
 
 #[tokio::test]
 async fn a_task_is_no_others_after_its_end_either() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "").await;
     let maker = gate.client().bearer("U").extension().open().await;
     let task = maker.call("slow", json!({})).await.task();
@@ -146,7 +140,7 @@ async fn a_task_is_no_others_after_its_end_either() {
 
 #[tokio::test]
 async fn b72_equal_calls_are_calls_of_their_own() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().bearer("U").open().await;
     let arguments = json!({"n": 1});

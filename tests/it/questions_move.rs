@@ -126,8 +126,7 @@ const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 #[tokio::test]
 async fn b77_any_number_may_read_what_has_ended() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::accepted(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nthreshold = \"30s\"\n[server]\nkeepalive = \"30ms\"").await;
     let client = gate.client().open().await;
     let mut events = client.post(client.body("5", "tools/call", json!({"name": "slow"}))).await.events();

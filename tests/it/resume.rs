@@ -126,8 +126,7 @@ async fn b77_who_lost_the_stream_finds_the_handle() {
 
 #[tokio::test]
 async fn b77_a_wait_that_became_a_stream_can_be_taken_up() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).start().await;
+    let (upstream, latch) = Upstream::holding("done").await;
     let gate = Gate::start(&upstream, PATIENT).await;
     let client = gate.client().open().await;
     let mut events = call(&client, "slow", json!({})).await;
@@ -144,8 +143,7 @@ async fn b77_a_wait_that_became_a_stream_can_be_taken_up() {
 
 #[tokio::test]
 async fn b77_a_waiting_poll_can_be_taken_up() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).start().await;
+    let (upstream, latch) = Upstream::holding("done").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     let job = client.call("slow", json!({})).await.job();

@@ -26,8 +26,7 @@ async fn the_hybrid_handle() {
     if !schema::available() {
         return;
     }
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, _latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "").await;
     for revision in REVISIONS {
         let client = gate.client().version(revision).extension().open().await;
