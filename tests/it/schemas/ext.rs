@@ -50,7 +50,7 @@ async fn each_way_a_task_can_end() {
         let client = gate.client().version(revision).extension().open().await;
         let mut tasks = Vec::new();
         for (how, status) in
-            [("result", "completed"), ("failure", "completed"), ("error", "failed"), ("lost", "failed")]
+            [("result", "completed"), ("tool", "completed"), ("protocol", "failed"), ("lost", "failed")]
         {
             tasks.push((client.call("ending", json!({"how": how})).await.task(), status));
         }

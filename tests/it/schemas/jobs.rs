@@ -42,7 +42,7 @@ async fn each_way_a_job_can_end() {
     let mut started = Vec::new();
     for (revision, client) in clients(&gate).await {
         let mut jobs = Vec::new();
-        for (how, status) in [("result", "done"), ("failure", "error"), ("error", "error"), ("lost", "error")] {
+        for (how, status) in [("result", "done"), ("tool", "error"), ("protocol", "error"), ("lost", "error")] {
             jobs.push((client.call("ending", json!({"how": how})).await.job(), status));
         }
         let endless = client.call("endless", json!({})).await.job();

@@ -96,6 +96,17 @@ pub fn curious(latch: &Latch) -> Script {
     })
 }
 
+/// Ends a call as its argument `how` says: with a result, by an error of the tool or of the protocol, or lost.
+pub async fn ends(mut call: Call, result: &'static str, failure: &'static str) {
+    match call.arg("how").as_str() {
+        None | Some("result") => call.result_text(result),
+        Some("tool") => call.result_text(failure),
+        Some("protocol") => call.error(-32042, "out of tokens", &json!({"left": 0})),
+        Some("lost") => call.cut().await,
+        Some(other) => panic!("no such end: {other}"),
+    }
+}
+
 /// Says the credential that it was called with, after as many milliseconds as its argument `ms` says.
 pub fn who() -> Script {
     script(|mut call| async move {
