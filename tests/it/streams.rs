@@ -224,8 +224,7 @@ async fn b77_a_stream_that_ends_early_is_resumed() {
         };
         assert_eq!(text, "at last");
         // The session's own stream is asked for once, when a call goes to the background.
-        let mut gets = upstream.http("GET");
-        gets.retain(|get| get.header("last-event-id").is_some());
+        let gets = upstream.resumes();
         let cursors: Vec<_> = gets.iter().map(|get| get.header("last-event-id")).collect();
         assert_eq!(cursors, [Some("e1"), Some("e1")]);
         assert!(gets[1].at - gets[0].at >= ms(20), "`retry` is honoured");

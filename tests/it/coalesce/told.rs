@@ -7,8 +7,8 @@ use tokio::time::sleep;
 
 use super::{HELD, ON, held, session_only, twice};
 use crate::support::client::{Answer, EXTENSION};
-use crate::support::upstream::Get;
 use crate::support::upstream::script::{self, Script};
+use crate::support::upstream::{Get, Recorded};
 use crate::support::{Client, Gate, Latch, Upstream, eventually, ms, soon};
 
 const PROGRESS: &str = "notifications/progress";
@@ -142,9 +142,8 @@ fn question(answer: &Answer) -> usize {
 }
 
 /// Answers of the session's clients that reached the upstream, save those to pings.
-fn answers(upstream: &Upstream) -> Vec<Value> {
-    let posts = upstream.http("POST").into_iter().filter(|post| post.method().is_empty());
-    posts.map(|post| post.json).filter(|message| message["id"] == 0).collect()
+fn answers(upstream: &Upstream) -> Vec<Recorded> {
+    upstream.answers_to(&json!(0))
 }
 
 #[tokio::test]

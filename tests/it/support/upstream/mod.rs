@@ -112,6 +112,14 @@ impl Upstream {
         (Self::builder().tool("slow", script::accepted(&latch, text)).start().await, latch)
     }
 
+    /// A server whose tool `solve` can be resumed and whose tool `plain` cannot; both answer when the latch opens.
+    pub fn solver(latch: &Latch) -> Builder {
+        Self::builder()
+            .tool("solve", script::resumable(latch))
+            .tool("plain", script::held(latch, "plain end"))
+            .resume(script::resumed(latch))
+    }
+
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.shared.addr

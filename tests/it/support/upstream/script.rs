@@ -172,9 +172,7 @@ pub fn resumed(latch: &Latch) -> Script {
             let Some((id, text)) = cursor.split_once('|') else { return call.raw(400, &[], "no such event") };
             call.open();
             latch.passed().await;
-            let result = json!({"content": [{"type": "text", "text": text}]});
-            call.event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
-            call.end();
+            call.say_to(id, text);
         }
     })
 }
