@@ -23,7 +23,7 @@ fn accepted(id: &Value) -> String {
 
 /// The answers that the upstream was given.
 fn answers(upstream: &Upstream) -> Vec<Value> {
-    upstream.http("POST").iter().filter(|post| post.method().is_empty()).map(|post| post.json.clone()).collect()
+    upstream.answers().into_iter().map(|answer| answer.json).collect()
 }
 
 async fn next(events: &mut Events) -> Value {
@@ -173,13 +173,24 @@ async fn b47_answers_go_back_to_their_own_session() {
         assert_eq!(asked["id"], 0, "no call is in flight: it is relayed as it is");
         assert_eq!(client.ask(accepted(&asked["id"])).await.status, 202);
     }
-    let sessions: Vec<_> = upstream
-        .http("POST")
-        .iter()
-        .filter(|post| post.method().is_empty())
-        .map(|post| post.session().map(str::to_owned))
-        .collect();
+    let sessions: Vec<_> = upstream.answers().iter().map(|answer| answer.session().map(str::to_owned)).collect();
     assert_eq!(sessions, [two.session.clone(), one.session.clone()]);
+}
+
+/// What a client hears on its session's stream, which is open upstream.
+async fn listening(client: &Client, upstream: &Upstream) -> Events {
+    let events = client.listen().await.events();
+    eventually("it is open", || upstream.listeners() == 1).await;
+    events
+}
+
+/// The same, when one event has come and the upstream has hung up.
+async fn hung_up(client: &Client, upstream: &Upstream, retry: u64) -> Events {
+    let mut events = listening(client, upstream).await;
+    upstream.push_text(&format!("id: u1\nretry: {retry}\ndata: {}\n\n", note(1)));
+    assert_eq!(next(&mut events).await, note(1));
+    upstream.hang_up();
+    events
 }
 
 #[tokio::test]
@@ -187,11 +198,7 @@ async fn a_stream_that_the_upstream_ends_is_taken_up_where_it_was() {
     let upstream = Upstream::builder().get(Get::Stream).start().await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
-    let mut events = client.listen().await.events();
-    eventually("it is open", || upstream.listeners() == 1).await;
-    upstream.push_text(&format!("id: u1\nretry: 20\ndata: {}\n\n", note(1)));
-    assert_eq!(next(&mut events).await, note(1));
-    upstream.hang_up();
+    let mut events = hung_up(&client, &upstream, 20).await;
     eventually("it is open again", || upstream.listeners() == 1).await;
     upstream.push(&note(2));
     assert_eq!(next(&mut events).await, note(2), "the client has noticed nothing");
@@ -210,15 +217,10 @@ async fn taking_it_up_is_bounded() {
     let upstream = Upstream::builder().get(Get::Stream).resume(empty).start().await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
-    let mut events = client.listen().await.events();
-    eventually("it is open", || upstream.listeners() == 1).await;
-    upstream.push_text(&format!("id: u1\nretry: 10\ndata: {}\n\n", note(1)));
-    assert_eq!(next(&mut events).await, note(1));
-    upstream.hang_up();
+    let mut events = hung_up(&client, &upstream, 10).await;
     assert!(events.message().await.is_none(), "the client's stream ends when the upstream's is lost");
     assert_eq!(upstream.http("GET").len(), 6);
-    let mut again = client.listen().await.events();
-    eventually("a new one is asked for", || upstream.listeners() == 1).await;
+    let mut again = listening(&client, &upstream).await;
     upstream.push(&note(2));
     assert_eq!(next(&mut again).await, note(2));
 }
@@ -286,8 +288,7 @@ async fn only_who_the_upstream_accepts_may_join() {
     let upstream = Upstream::builder().on("ping", script::picky("thief")).get(Get::Stream).start().await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().bearer("owner").open().await;
-    let mut events = client.listen().await.events();
-    eventually("it is open", || upstream.listeners() == 1).await;
+    let mut events = listening(&client, &upstream).await;
     let session = client.session.as_deref();
     let thief = gate.client().bearer("thief").in_session(session);
     assert_eq!(thief.listen().await.status, 403);
