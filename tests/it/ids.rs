@@ -84,7 +84,8 @@ async fn b14_same_id_from_different_clients() {
     assert_eq!(upstream.calls("who").len(), 80);
 }
 
-const IDS: [&str; 9] = [
+/// Ids of every kind, as they are written.
+pub const IDS: [&str; 9] = [
     "1",
     "\"1\"",
     "0",

@@ -26,14 +26,20 @@ fn answers(upstream: &Upstream) -> Vec<Value> {
     upstream.answers().into_iter().map(|answer| answer.json).collect()
 }
 
+/// An upstream with such a stream, whose tool `slow` ends when the latch opens.
+async fn streaming() -> (Upstream, Latch) {
+    let latch = Latch::new();
+    let builder = Upstream::builder().tool("slow", script::held(&latch, "done")).get(Get::Stream);
+    (builder.start().await, latch)
+}
+
 async fn next(events: &mut Events) -> Value {
     events.message().await.expect("the stream goes on")
 }
 
 #[tokio::test]
 async fn b80_one_stream_serves_two_clients_and_the_background() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).get(Get::Stream).start().await;
+    let (upstream, latch) = streaming().await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     let (mut old, mut new) = (client.listen().await.events(), client.listen().await.events());
@@ -54,8 +60,7 @@ async fn b80_one_stream_serves_two_clients_and_the_background() {
 
 #[tokio::test]
 async fn b51_pings_are_answered_while_the_client_is_away() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).get(Get::Stream).start().await;
+    let (upstream, latch) = streaming().await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     assert!(upstream.http("GET").is_empty());
@@ -146,8 +151,7 @@ async fn b46_a_question_that_nobody_listens_for_comes_on_the_calls_own_stream() 
 
 #[tokio::test]
 async fn b48_a_question_for_a_call_in_the_background_is_declined_for_who_cannot_answer() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).get(Get::Stream).start().await;
+    let (upstream, latch) = streaming().await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     let job = client.call("slow", json!({})).await.job();
@@ -232,8 +236,7 @@ async fn take_up(client: &Client, id: &str) -> Events {
 
 #[tokio::test]
 async fn b77_a_client_that_comes_back_hears_what_it_missed() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).get(Get::Stream).start().await;
+    let (upstream, _latch) = streaming().await;
     let gate = Gate::start(&upstream, "").await;
     for version in ["2025-06-18", "2025-11-25"] {
         let client = gate.client().version(version).open().await;
@@ -267,8 +270,7 @@ async fn b77_a_client_that_comes_back_hears_what_it_missed() {
 
 #[tokio::test]
 async fn a_deleted_session_hears_nothing_more_but_its_calls_go_on() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).get(Get::Stream).start().await;
+    let (upstream, latch) = streaming().await;
     let gate = Gate::start(&upstream, "[tasks]\nthreshold = \"60ms\"").await;
     let client = gate.client().open().await;
     let mut events = client.listen().await.events();
