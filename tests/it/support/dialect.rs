@@ -135,7 +135,13 @@ pub async fn reaches(client: &Client, id: &str, status: &str) -> Answer {
 /// Fails unless a task reads as one that does not exist, whatever is asked of it in whichever dialect.
 pub async fn is_unknown(client: &Client, task: &str) {
     for method in ["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"] {
-        let ask = |id: &str| client.ask(client.body("7", method, json!({"taskId": id, "inputResponses": {}})));
+        let ask = |id: &str| {
+            let params = match method {
+                "tasks/update" => json!({"taskId": id, "inputResponses": {}}),
+                _ => json!({"taskId": id}),
+            };
+            client.ask(client.body("7", method, params))
+        };
         let (this, none) = (ask(task).await, ask(STRANGER).await);
         assert_eq!((this.status, this.code(), &this.raw), (200, -32602, &none.raw), "{method}");
         assert_eq!((none.status, &this.error()["message"]), (200, &json!("Task is not available in this session")));

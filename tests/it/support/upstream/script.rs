@@ -88,7 +88,8 @@ pub fn echo() -> Script {
     })
 }
 
-/// Asks "go on?" under the id 0 when the test opens the latch, and says the result that it was answered with, as JSON.
+/// Accepts the call at once, asks "go on?" under the id 0 when the test opens the latch, and says the result that it
+/// was answered with, as JSON.
 pub fn curious(latch: &Latch) -> Script {
     accepted_then(latch, |mut call| async move {
         let answer = call.ask(&json!(0), "elicitation/create", &json!({"message": "go on?"})).await;
