@@ -134,9 +134,7 @@ fn solve_on(epoch: Instant) -> Script {
         let [id, n, due, _] = parts[..] else { return call.raw(400, &[], "no such event") };
         call.open();
         tokio::time::sleep_until(epoch + ms(due.parse().unwrap())).await;
-        let result = json!({"content": [{"type": "text", "text": format!("solve {n}")}]});
-        call.event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
-        call.end();
+        call.say_to(id, &format!("solve {n}"));
     })
 }
 
@@ -409,7 +407,7 @@ fn judge(world: &World, upstream: &Upstream, handles: &[Handle], (rounds, seed):
     }
     let doubled = calls.values().filter(|count| **count > 1).count();
     let unknown = handles.iter().filter(|handle| handle.end.as_ref().is_some_and(is_unknown)).count();
-    let resumed = upstream.http("GET").iter().filter(|get| get.header("last-event-id").is_some()).count();
+    let resumed = upstream.resumes().len();
     let wrong = world.wrong.lock().unwrap();
     println!(
         "crash: {rounds} rounds, {} handles, lost {}, doubled {doubled} ({} done, {unknown} unknown, {resumed} streams \

@@ -13,26 +13,11 @@ const RELATED: &str = "io.modelcontextprotocol/related-task";
 const DONE: &str = r#"{"content":[{"type":"text","text":"42"}],"structuredContent":{"n":9007199254740993}}"#;
 const TOOL_ERROR: &str = r#"{"content":[{"type":"text","text":"no such mesh"}],"isError":true,"_meta":{"x/y":1}}"#;
 
-/// Ends as its argument says, when the latch is opened.
-fn ending(latch: &Latch) -> script::Script {
-    let latch = latch.clone();
-    script::script(move |mut call| {
-        let latch = latch.clone();
-        async move {
-            call.open();
-            latch.passed().await;
-            match call.arg("how").as_str().unwrap() {
-                "tool" => call.result_text(TOOL_ERROR),
-                "protocol" => call.error(-32042, "out of tokens", &json!({"left": 0})),
-                _ => call.result_text(DONE),
-            }
-        }
-    })
-}
-
+/// An upstream whose tool ends as its argument says, when the latch is opened.
 async fn stage() -> (Upstream, Latch, Gate) {
     let latch = Latch::new();
-    let upstream = Upstream::builder().tool("ending", ending(&latch)).start().await;
+    let ending = script::accepted_then(&latch, |call| script::ends(call, DONE, TOOL_ERROR));
+    let upstream = Upstream::builder().tool("ending", ending).start().await;
     let gate = Gate::start(&upstream, "").await;
     (upstream, latch, gate)
 }
@@ -81,7 +66,7 @@ fn check(answer: &Answer, made: Dialect, is_new: bool, declares: bool) {
 #[tokio::test]
 async fn b53_every_record_is_read_in_every_dialect() {
     for made in Dialect::ALL {
-        for how in ["done", "tool", "protocol"] {
+        for how in ["result", "tool", "protocol"] {
             let (_upstream, latch, gate) = stage().await;
             let maker = made.client(&gate, json!({})).bearer("U").open().await;
             let id = made.start(&maker, "ending", json!({"how": how})).await;
@@ -119,8 +104,8 @@ async fn b53_every_record_is_read_in_every_dialect() {
 fn check_end(answer: &Answer, how: &str, core: bool) {
     let (task, status) = (answer.result(), answer.state());
     match (how, core) {
-        ("done", true) => assert!(status == "completed" && task.get("result").is_none(), "{}", answer.raw),
-        ("done", false) => {
+        ("result", true) => assert!(status == "completed" && task.get("result").is_none(), "{}", answer.raw),
+        ("result", false) => {
             assert_eq!(status, "completed");
             assert!(answer.raw.contains(&format!("\"result\":{DONE}")), "{}", answer.raw);
         }
@@ -142,7 +127,7 @@ fn check_end(answer: &Answer, how: &str, core: bool) {
 
 fn check_job(answer: &Answer, how: &str) {
     match how {
-        "done" => {
+        "result" => {
             assert_eq!((answer.state().as_str(), answer.block(1)), ("done", "42"));
             assert!(answer.raw.contains(r#""structuredContent":{"n":9007199254740993}"#), "{}", answer.raw);
         }
@@ -162,7 +147,7 @@ fn check_result(answer: &Answer, how: &str, id: &str) {
     }
     assert_eq!(answer.result()["_meta"][RELATED], json!({"taskId": id}), "{}", answer.raw);
     match how {
-        "done" => assert!(answer.raw.contains(r#""structuredContent":{"n":9007199254740993}"#), "{}", answer.raw),
+        "result" => assert!(answer.raw.contains(r#""structuredContent":{"n":9007199254740993}"#), "{}", answer.raw),
         _ => assert_eq!((&answer.result()["isError"], answer.text()), (&json!(true), "no such mesh")),
     }
 }
@@ -174,8 +159,8 @@ async fn a_task_is_waited_for_and_cancelled_in_any_dialect() {
             let (upstream, latch, gate) = stage().await;
             let maker = made.client(&gate, json!({})).bearer("U").open().await;
             let other = by.client(&gate, json!({})).bearer("U").open().await;
-            let id = made.start(&maker, "ending", json!({"how": "done"})).await;
-            let gone = made.start(&maker, "ending", json!({"how": "done"})).await;
+            let id = made.start(&maker, "ending", json!({"how": "result"})).await;
+            let gone = made.start(&maker, "ending", json!({"how": "result"})).await;
             let cancelled = by.cancel(&other, &gone).await;
             match (by, is_core(made, true)) {
                 (Dialect::Job, _) => assert_eq!(cancelled.note()["status"], "cancelled", "{made:?}"),
@@ -206,26 +191,12 @@ async fn a_task_is_waited_for_and_cancelled_in_any_dialect() {
     }
 }
 
-/// Asks when the latch opens, and says what was answered.
-fn curious(door: &Latch) -> script::Script {
-    let door = door.clone();
-    script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            call.open();
-            door.passed().await;
-            let answer = call.ask(&json!(0), "elicitation/create", &json!({"message": "go on?"})).await;
-            call.say(&answer["result"].to_string());
-        }
-    })
-}
-
 #[tokio::test]
 async fn a_question_is_answered_in_any_dialect() {
     for made in Dialect::ALL {
         for by in Dialect::ALL {
             let door = Latch::new();
-            let upstream = Upstream::builder().tool("curious", curious(&door)).start().await;
+            let upstream = Upstream::builder().tool("curious", script::curious(&door)).start().await;
             let gate = Gate::start(&upstream, "").await;
             let able = || json!({"elicitation": {}});
             let maker = made.client(&gate, able()).bearer("U").open().await;
@@ -252,7 +223,7 @@ async fn a_question_is_answered_in_any_dialect() {
 async fn inputs_are_told_as_the_record_is_told() {
     for made in Dialect::ALL {
         let door = Latch::new();
-        let upstream = Upstream::builder().tool("curious", curious(&door)).start().await;
+        let upstream = Upstream::builder().tool("curious", script::curious(&door)).start().await;
         let gate = Gate::start(&upstream, "").await;
         let maker = made.client(&gate, json!({"elicitation": {}})).bearer("U").open().await;
         let id = made.start(&maker, "curious", json!({})).await;

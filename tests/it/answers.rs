@@ -26,12 +26,10 @@ fn ask(message: &str) -> Value {
 
 /// Asks two things at once when the first latch opens, and says both answers when the second is open too.
 fn twice(door: &Latch, end: &Latch) -> Script {
-    let (door, end) = (door.clone(), end.clone());
-    script::script(move |mut call| {
-        let (door, end) = (door.clone(), end.clone());
+    let end = end.clone();
+    script::accepted_then(door, move |mut call| {
+        let end = end.clone();
         async move {
-            call.open();
-            door.passed().await;
             let one = call.pose(&json!("one"), "elicitation/create", &ask("one?"));
             let two = call.pose(&json!("two"), "elicitation/create", &ask("two?"));
             let (one, two) = (one.await.unwrap(), two.await.unwrap());
@@ -145,21 +143,13 @@ async fn b49_several_questions_on_a_waiting_stream() {
 #[tokio::test]
 async fn b49_keys_are_never_used_again() {
     let door = Latch::new();
-    let tool = {
-        let door = door.clone();
-        script::script(move |mut call| {
-            let door = door.clone();
-            async move {
-                call.open();
-                door.passed().await;
-                let id = call.arg("id").clone();
-                for _ in 0..4 {
-                    call.ask(&id, "elicitation/create", &ask("again?")).await;
-                }
-                call.say("done");
-            }
-        })
-    };
+    let tool = script::accepted_then(&door, |mut call| async move {
+        let id = call.arg("id").clone();
+        for _ in 0..4 {
+            call.ask(&id, "elicitation/create", &ask("again?")).await;
+        }
+        call.say("done");
+    });
     let upstream = Upstream::builder().tool("again", tool).start().await;
     let gate = Gate::start(&upstream, "").await;
     let client = Dialect::Ext.client(&gate, able()).open().await;

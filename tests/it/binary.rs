@@ -7,12 +7,12 @@ use std::net::TcpListener;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use crate::support::dialect::STRANGER;
 use crate::support::process::{Process, run};
 use crate::support::upstream::script;
 use crate::support::{Latch, Upstream, eventually, ms, soon};
 
 const UPSTREAM: &str = "http://127.0.0.1:1/mcp";
-const STRANGER: &str = "5f0e3a4c-93d5-4f0f-8d3c-1b6c2a0e7d11";
 
 fn stdout(output: &std::process::Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("UTF-8")
@@ -24,8 +24,7 @@ fn stderr(output: &std::process::Output) -> String {
 
 #[tokio::test]
 async fn b06_whole_ids_are_never_logged() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let mut gate = Process::start(&upstream, "[tasks]\nthreshold = \"60ms\"").await;
     let (plain, ext) = (gate.client().open().await, gate.client().extension().open().await);
     let job = plain.call("slow", json!({})).await.job();

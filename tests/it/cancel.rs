@@ -13,8 +13,7 @@ use crate::support::{Gate, Latch, PATIENT, Upstream, eventually, ms, throughout,
 
 #[tokio::test]
 async fn b33_a_client_that_drops_a_held_call_loses_nothing() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"\nthreshold = \"200ms\"").await;
     let client = gate.client().open().await;
     tokio::select! {
@@ -39,8 +38,7 @@ fn listed(list: &Answer) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn b33_a_drop_while_the_handle_is_written_leaves_no_orphan() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"").await;
     let client = gate.client().open().await;
     let calls = (0..20).map(|number| timeout(ms(50 + number), client.call("slow", json!({}))));
@@ -75,8 +73,7 @@ async fn b33_a_stateless_client_that_drops_cancels() {
 
 #[tokio::test]
 async fn b33_dropping_after_the_handle_and_dropping_polls_changes_nothing() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().extension().open().await;
     let task = client.call("slow", json!({})).await.task();

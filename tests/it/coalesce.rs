@@ -34,8 +34,7 @@ fn session_only(client: &Client, gate: &Gate) -> Client {
 
 #[tokio::test]
 async fn b72_off_each_call_is_made() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).start().await;
+    let (upstream, latch) = Upstream::holding("done").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     let (one, two) = twice(&client, "slow").await;
@@ -48,8 +47,7 @@ async fn b72_off_each_call_is_made() {
 
 #[tokio::test]
 async fn b72_equal_calls_share_the_work_and_nothing_else() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).start().await;
+    let (upstream, latch) = Upstream::holding("done").await;
     let gate = Gate::start(&upstream, ON).await;
     let client = gate.client().open().await;
     let ext = session_only(&client, &gate).extension_per_request();
@@ -124,8 +122,7 @@ async fn b72_a_rule_decides_for_its_tools_and_held_calls_are_made() {
 
 #[tokio::test]
 async fn b72_the_same_arguments_written_differently_are_the_same() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).start().await;
+    let (upstream, _latch) = Upstream::holding("done").await;
     let gate = Gate::start(&upstream, ON).await;
     let client = gate.client().open().await;
     let call = |id: u32, params: &str| {
@@ -147,8 +144,7 @@ async fn b72_the_same_arguments_written_differently_are_the_same() {
 
 #[tokio::test]
 async fn b72_who_cancels_leaves_the_others_alone() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).start().await;
+    let (upstream, latch) = Upstream::holding("done").await;
     let gate = Gate::start(&upstream, ON).await;
     let client = gate.client().open().await;
     let (one, two) = twice(&client, "slow").await;
@@ -168,8 +164,7 @@ async fn b72_who_cancels_leaves_the_others_alone() {
 
 #[tokio::test]
 async fn b72_a_held_call_is_withdrawn_under_its_own_id() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).start().await;
+    let (upstream, latch) = Upstream::holding("done").await;
     let gate = Gate::start(&upstream, HELD).await;
     let client = gate.client().open().await;
     let meddling = async {
@@ -212,8 +207,7 @@ async fn b72_the_last_to_cancel_cancels_the_work() {
 
 #[tokio::test]
 async fn b72_a_client_that_drops_is_still_there() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).start().await;
+    let (upstream, _latch) = Upstream::holding("done").await;
     let gate = Gate::start(&upstream, "[tasks]\ncoalesce = true\nthreshold = \"200ms\"").await;
     let client = gate.client().open().await;
     tokio::select! {
@@ -267,17 +261,7 @@ async fn b72_fast_calls_are_answered_inline() {
 
 #[tokio::test]
 async fn b72_calls_deferred_at_once_are_shared_too() {
-    let latch = Latch::new();
-    let waits = latch.clone();
-    let accepted = script::script(move |mut call| {
-        let latch = waits.clone();
-        async move {
-            call.open();
-            latch.passed().await;
-            call.say("done");
-        }
-    });
-    let upstream = Upstream::builder().tool("slow", accepted).start().await;
+    let (upstream, latch) = Upstream::accepting("done").await;
     let gate = Gate::start(&upstream, "[tasks]\ncoalesce = true\nmode = \"async\"").await;
     let client = gate.client().open().await;
     let (one, two) = twice(&client, "slow").await;

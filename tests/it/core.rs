@@ -10,15 +10,9 @@ use crate::support::{Gate, Latch, PATIENT, Upstream, eventually, ms};
 
 const IMMEDIATE: &str = "io.modelcontextprotocol/model-immediate-response";
 
-async fn slow() -> (Upstream, Latch) {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::accepted(&latch, "late")).start().await;
-    (upstream, latch)
-}
-
 #[tokio::test]
 async fn an_editor_checks_the_capability_polls_and_fetches() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, PATIENT).await;
     let mut client = gate.client().capabilities(json!({"elicitation": {}, "sampling": {}, "tasks": {"list": {}}}));
     let hello = client.hello().await;
@@ -51,7 +45,7 @@ async fn an_editor_checks_the_capability_polls_and_fetches() {
 
 #[tokio::test]
 async fn a_streaming_sdk_repeats_its_task_parameter_everywhere() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().capabilities(json!({"tasks": {"cancel": {}, "list": {}}})).open().await;
     let stray = json!({"ttl": 30_000});
@@ -195,7 +189,7 @@ async fn b52_a_tool_that_is_held_refuses_task() {
 
 #[tokio::test]
 async fn sessions_of_older_revisions_know_nothing_of_tasks() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"").await;
     for version in ["2024-11-05", "2025-03-26", "2025-06-18"] {
         let mut client = gate.client().version(version);
@@ -257,7 +251,7 @@ async fn b52_task_support_is_told_on_every_page() {
 
 #[tokio::test]
 async fn b31_a_dead_upstream_session_is_passed_on_and_makes_no_task() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"").await;
     let client = gate.client().open().await;
     let task = client.call_task("slow", json!({})).await.core_task();
@@ -272,7 +266,7 @@ async fn b31_a_dead_upstream_session_is_passed_on_and_makes_no_task() {
 
 #[tokio::test]
 async fn b97_over_a_cap_a_task_is_refused_unsent_and_a_job_is_held() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nmax_running_per_owner = 1").await;
     let client = gate.client().open().await;
     let first = client.call_task("slow", json!({})).await.core_task();
@@ -292,7 +286,7 @@ async fn b97_over_a_cap_a_task_is_refused_unsent_and_a_job_is_held() {
 
 #[tokio::test]
 async fn b55_b56_a_ttl_is_honoured_within_bounds_and_ends() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nttl = \"10s\"\nmax_ttl = \"20s\"").await;
     let client = gate.client().open().await;
     let mut brief = String::new();

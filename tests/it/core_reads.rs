@@ -8,21 +8,15 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::support::dialect::{STRANGER, is_unknown};
 use crate::support::upstream::script;
 use crate::support::{Client, Gate, Latch, PATIENT, Upstream, eventually, ms, soon, throughout, within};
 
-const STRANGER: &str = "5f0e3a4c-93d5-4f0f-8d3c-1b6c2a0e7d11";
 const RELATED: &str = "io.modelcontextprotocol/related-task";
-
-async fn slow() -> (Upstream, Latch) {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::accepted(&latch, "late")).start().await;
-    (upstream, latch)
-}
 
 #[tokio::test]
 async fn b21_a_wait_begins_at_once_and_is_kept_alive() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, "[server]\nkeepalive = \"400ms\"").await;
     let client = gate.client().open().await;
     let task = client.call_task("slow", json!({})).await.core_task();
@@ -52,7 +46,7 @@ async fn b21_a_wait_begins_at_once_and_is_kept_alive() {
 
 #[tokio::test]
 async fn any_number_of_waiters_and_any_number_of_reads() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, PATIENT).await;
     let client = gate.client().open().await;
     let task = client.call_task("slow", json!({})).await.core_task();
@@ -75,7 +69,7 @@ async fn any_number_of_waiters_and_any_number_of_reads() {
 
 #[tokio::test]
 async fn a_waiter_that_leaves_changes_nothing() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, PATIENT).await;
     let client = gate.client().open().await;
     let task = client.call_task("slow", json!({})).await.core_task();
@@ -100,14 +94,8 @@ async fn a_waiter_that_leaves_changes_nothing() {
 #[tokio::test]
 async fn b57a_the_task_is_named_in_results_and_nowhere_else() {
     let latch = Latch::new();
-    let door = latch.clone();
-    let tool = script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            call.open();
-            door.passed().await;
-            call.result_text(r#"{"content":[{"type":"text","text":"x"}],"_meta":{"x/y":{"z":[1.0]}},"n":1e2}"#);
-        }
+    let tool = script::accepted_then(&latch, |mut call| async move {
+        call.result_text(r#"{"content":[{"type":"text","text":"x"}],"_meta":{"x/y":{"z":[1.0]}},"n":1e2}"#);
     });
     let upstream = Upstream::builder().tool("slow", tool).start().await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"").await;
@@ -147,7 +135,7 @@ fn id(task: &Value) -> String {
 
 #[tokio::test]
 async fn a_list_has_pages_that_stay_while_tasks_come_and_end() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"\nmax_running_per_owner = 200").await;
     let client = gate.client().open().await;
     let make = async || client.call_task("slow", json!({})).await.core_task();
@@ -179,7 +167,7 @@ async fn a_list_has_pages_that_stay_while_tasks_come_and_end() {
 
 #[tokio::test]
 async fn b04_every_page_is_ones_own_and_foreign_cursors_are_none() {
-    let (upstream, _latch) = slow().await;
+    let (upstream, _latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"\nmax_running_per_owner = 200").await;
     let (a, b) = (gate.client().open().await, gate.client().open().await);
     let make = async |client: &Client| client.call_task("slow", json!({})).await.core_task();
@@ -208,19 +196,9 @@ async fn b04_every_page_is_ones_own_and_foreign_cursors_are_none() {
     assert!(upstream.cancels().is_empty());
 }
 
-/// Whether every method says of it what it says of an id that never was.
-async fn is_unknown(client: &Client, task: &str) {
-    for method in ["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"] {
-        let ask = |id: &str| client.ask(client.body("7", method, json!({"taskId": id, "inputResponses": {}})));
-        let (foreign, unknown) = (ask(task).await, ask(STRANGER).await);
-        assert_eq!((foreign.status, foreign.code(), &foreign.raw), (200, -32602, &unknown.raw), "{method}");
-        assert_eq!(foreign.error()["message"], "Task is not available in this session");
-    }
-}
-
 #[tokio::test]
 async fn foreign_tasks_are_unknown_ones_by_credential_too() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, PATIENT).await;
     let maker = gate.client().bearer("A").open().await;
     let task = maker.call_task("slow", json!({})).await.core_task();

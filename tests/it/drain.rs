@@ -51,8 +51,7 @@ async fn b95_polls_are_served_while_draining() {
 
 #[tokio::test]
 async fn b95_what_does_not_finish_in_time_is_an_unknown_outcome() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, _latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "[server]\ndrain_timeout = \"400ms\"").await;
     let client = gate.client().extension().open().await;
     let task = client.call("slow", json!({})).await.task();
@@ -73,8 +72,7 @@ async fn b95_what_does_not_finish_in_time_is_an_unknown_outcome() {
 
 #[tokio::test]
 async fn b95_a_second_signal_ends_at_once() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, _latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "[server]\ndrain_timeout = \"60s\"").await;
     gate.client().open().await.call("slow", json!({})).await.job();
     gate.drain();

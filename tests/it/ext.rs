@@ -12,15 +12,10 @@ use crate::support::{Gate, Latch, PATIENT, Upstream, eventually, ms};
 const ISERROR: &str = r#"{"content":[{"type":"text","text":"no such mesh"}],"structuredContent":{"code":7},"isError":true,"_meta":{"x/y":1}}"#;
 
 fn failing(latch: &Latch) -> script::Script {
-    let latch = latch.clone();
-    script::script(move |mut call| {
-        let latch = latch.clone();
-        async move {
-            latch.passed().await;
-            match call.arg("how").as_str().unwrap() {
-                "tool" => call.result_text(ISERROR),
-                _ => call.error(-32042, "out of tokens", &json!({"left": 0})),
-            }
+    script::held_then(latch, |mut call| async move {
+        match call.arg("how").as_str().unwrap() {
+            "tool" => call.result_text(ISERROR),
+            _ => call.error(-32042, "out of tokens", &json!({"left": 0})),
         }
     })
 }
@@ -82,8 +77,7 @@ async fn b52_the_extension_is_announced_to_those_who_declared_it() {
 
 #[tokio::test]
 async fn b52_the_extension_can_be_turned_off() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, _latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "[dialect]\nhandshake_extension = false").await;
     for client in [gate.client().extension(), gate.client().extension_per_request()] {
         let handle = client.open().await.call("slow", json!({})).await;
@@ -110,8 +104,7 @@ async fn b52_a_server_with_tasks_of_its_own_is_left_alone() {
 
 #[tokio::test]
 async fn b52_the_hybrid_handle_is_readable_both_ways() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().extension().open().await;
     let handle = client.call("slow", json!({})).await;
@@ -183,8 +176,7 @@ async fn b53_outcomes_as_a_job() {
 
 #[tokio::test]
 async fn b54_cancelling_a_finished_task_changes_nothing() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().extension().open().await;
     let task = client.call("slow", json!({})).await.task();
@@ -198,8 +190,7 @@ async fn b54_cancelling_a_finished_task_changes_nothing() {
 
 #[tokio::test]
 async fn b55_retention_counts_from_the_end_of_the_work() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nttl = \"500ms\"").await;
     let client = gate.client().extension().open().await;
     let handle = client.call("slow", json!({})).await;
@@ -224,8 +215,7 @@ async fn b55_retention_counts_from_the_end_of_the_work() {
 
 #[tokio::test]
 async fn b56_absurd_retention_never_makes_a_dead_id() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, _latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     for ttl in ["0", "-1", "1", "1.5", "\"60000\"", "null", "9007199254740992", "9223372036854775807", "1e300", "[]"] {
@@ -252,8 +242,7 @@ fn b56_absurd_times_in_the_file_are_refused() {
 
 #[tokio::test]
 async fn b59_an_update_is_acknowledged_and_needs_answers() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().extension().open().await;
     let task = client.call("slow", json!({})).await.task();
@@ -270,8 +259,7 @@ async fn b59_an_update_is_acknowledged_and_needs_answers() {
 
 #[tokio::test]
 async fn b01_an_async_call_needs_an_owner() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, _latch) = Upstream::holding("late").await;
     let rule = format!("{PATIENT}[upstream]\n[[upstream.rule]]\ntool = \"slow\"\nmode = \"async\"");
     let gate = Gate::start(&upstream, &rule).await;
     gate.client().open().await;

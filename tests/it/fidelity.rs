@@ -13,16 +13,11 @@ const NUMBERS: &str =
 
 /// Answers with the numbers, at once or when the latch opens.
 fn numbers(latch: &Latch) -> Script {
-    let latch = latch.clone();
-    script::script(move |mut call| {
-        let latch = latch.clone();
-        async move {
-            latch.passed().await;
-            let text = format!(
-                r#"{{"content":[{{"type":"text","text":"n"}}],"structuredContent":{{"n":{NUMBERS}}},"x-new":{NUMBERS},"_meta":{{"v/n":1.50}}}}"#
-            );
-            call.result_text(&text);
-        }
+    script::held_then(latch, |mut call| async move {
+        let text = format!(
+            r#"{{"content":[{{"type":"text","text":"n"}}],"structuredContent":{{"n":{NUMBERS}}},"x-new":{NUMBERS},"_meta":{{"v/n":1.50}}}}"#
+        );
+        call.result_text(&text);
     })
 }
 
@@ -106,15 +101,10 @@ async fn b84_unknown_fields_stay() {
 
 /// Answers with as many letters as its argument says, once the latch is open.
 fn large(latch: &Latch) -> Script {
-    let latch = latch.clone();
-    script::script(move |mut call| {
-        let latch = latch.clone();
-        async move {
-            latch.passed().await;
-            let letters = usize::try_from(call.arg("letters").as_u64().unwrap()).unwrap();
-            let text = format!("{}-{}", call.arg("blob").as_str().map_or(0, str::len), "A".repeat(letters));
-            call.say(&text);
-        }
+    script::held_then(latch, |mut call| async move {
+        let letters = usize::try_from(call.arg("letters").as_u64().unwrap()).unwrap();
+        let text = format!("{}-{}", call.arg("blob").as_str().map_or(0, str::len), "A".repeat(letters));
+        call.say(&text);
     })
 }
 

@@ -119,13 +119,8 @@ async fn b79_statuses_with_a_meaning_pass() {
 #[tokio::test]
 async fn b79_after_the_handle_the_task_fails() {
     let latch = Latch::new();
-    let door = latch.clone();
-    let late = script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            door.passed().await;
-            call.raw(502, &[("content-type", "text/html")], format!("<html>{}</html>", "secret ".repeat(100)));
-        }
+    let late = script::held_then(&latch, |mut call| async move {
+        call.raw(502, &[("content-type", "text/html")], format!("<html>{}</html>", "secret ".repeat(100)));
     });
     let upstream = Upstream::builder().tool("late", late).start().await;
     let gate = Gate::start(&upstream, "").await;

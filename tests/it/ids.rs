@@ -72,12 +72,7 @@ async fn b13_cancelling_one_of_two_held_calls_is_ambiguous() {
 
 #[tokio::test]
 async fn b14_same_id_from_different_clients() {
-    let who = script::script(|mut call| async move {
-        tokio::time::sleep(ms(call.arg("ms").as_u64().unwrap())).await;
-        let credential = call.request.header("authorization").unwrap_or("none").to_owned();
-        call.say(&credential);
-    });
-    let upstream = Upstream::builder().without_sessions().tool("who", who).start().await;
+    let upstream = Upstream::builder().without_sessions().tool("who", script::who()).start().await;
     let gate = Gate::start(&upstream, PATIENT).await;
     let (u, v) = (gate.client().bearer("U"), gate.client().bearer("V"));
     for wait in 0..40 {
@@ -89,7 +84,8 @@ async fn b14_same_id_from_different_clients() {
     assert_eq!(upstream.calls("who").len(), 80);
 }
 
-const IDS: [&str; 9] = [
+/// Ids of every kind, as they are written.
+pub const IDS: [&str; 9] = [
     "1",
     "\"1\"",
     "0",

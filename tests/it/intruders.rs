@@ -83,8 +83,7 @@ async fn a_refusal_after_the_stream_has_opened_is_an_error_with_the_callers_id()
 
 #[tokio::test]
 async fn b95_jobs_that_ended_just_before_the_signal_are_waited_for() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "kept")).start().await;
+    let (upstream, latch) = Upstream::holding("kept").await;
     let gate = Gate::start(&upstream, "[server]\ndrain_timeout = \"10s\"").await;
     let client = gate.client().open().await;
     let job = client.call("slow", json!({})).await.job();

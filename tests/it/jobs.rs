@@ -25,14 +25,7 @@ async fn listed(client: &Client, tool: &str) -> Value {
 #[tokio::test]
 async fn b62_output_schema_never_meets_a_handle() {
     let latch = Latch::new();
-    let door = latch.clone();
-    let slow = script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            door.passed().await;
-            call.result_text(STRUCTURED);
-        }
-    });
+    let slow = script::held_then(&latch, |mut call| async move { call.result_text(STRUCTURED) });
     let upstream = Upstream::builder()
         .tool_with("slow", &schema(), slow)
         .tool_with("sync", &schema(), script::answers(STRUCTURED))
@@ -92,8 +85,7 @@ async fn b64_errors_of_taskgate_are_text_only() {
 
 #[tokio::test]
 async fn b65_reads_wait_longer_and_longer() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     let job = client.call("slow", json!({})).await.job();
@@ -118,8 +110,7 @@ async fn b65_reads_wait_longer_and_longer() {
 
 #[tokio::test]
 async fn b65_a_read_that_may_not_wait_returns_at_once_and_polls_differ() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, _latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     let job = client.call("slow", json!({})).await.job();
@@ -143,8 +134,7 @@ async fn b65_a_read_that_may_not_wait_returns_at_once_and_polls_differ() {
 
 #[tokio::test]
 async fn b65_patience_is_learnt() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().bearer("U").open().await;
     let job = client.call("slow", json!({})).await.job();
@@ -162,8 +152,7 @@ async fn b65_patience_is_learnt() {
 
 #[tokio::test]
 async fn b66_a_handle_is_not_mistaken_for_an_answer() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, _latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "").await;
     let handle = gate.client().open().await.call("slow", json!({})).await;
     let job = handle.job();
@@ -250,8 +239,7 @@ async fn b69_a_tool_of_the_same_name_stays() {
 
 #[tokio::test]
 async fn b69_names_are_configurable() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "[jobs]\nresult_tool = \"poll\"").await;
     let client = gate.client().open().await;
     let handle = client.call("slow", json!({})).await;
@@ -283,8 +271,7 @@ async fn b70_every_tool_once_over_all_pages() {
 
 #[tokio::test]
 async fn b71_unknown_and_foreign_jobs_read_the_same() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nttl = \"150ms\"").await;
     let owner = gate.client().bearer("A").open().await;
     let other = gate.client().bearer("B").open().await;

@@ -33,8 +33,7 @@ async fn b97_over_a_cap_calls_are_held() {
 
 #[tokio::test]
 async fn b97_the_cap_of_one_owner_is_not_anothers() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nmax_running_per_owner = 1").await;
     let (a, b) = (gate.client().bearer("A").open().await, gate.client().bearer("B").open().await);
     a.call("slow", json!({})).await.job();

@@ -23,7 +23,14 @@ fn accepted(id: &Value) -> String {
 
 /// The answers that the upstream was given.
 fn answers(upstream: &Upstream) -> Vec<Value> {
-    upstream.http("POST").iter().filter(|post| post.method().is_empty()).map(|post| post.json.clone()).collect()
+    upstream.answers().into_iter().map(|answer| answer.json).collect()
+}
+
+/// An upstream with such a stream, whose tool `slow` ends when the latch opens.
+async fn streaming() -> (Upstream, Latch) {
+    let latch = Latch::new();
+    let builder = Upstream::builder().tool("slow", script::held(&latch, "done")).get(Get::Stream);
+    (builder.start().await, latch)
 }
 
 async fn next(events: &mut Events) -> Value {
@@ -32,8 +39,7 @@ async fn next(events: &mut Events) -> Value {
 
 #[tokio::test]
 async fn b80_one_stream_serves_two_clients_and_the_background() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).get(Get::Stream).start().await;
+    let (upstream, latch) = streaming().await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     let (mut old, mut new) = (client.listen().await.events(), client.listen().await.events());
@@ -54,8 +60,7 @@ async fn b80_one_stream_serves_two_clients_and_the_background() {
 
 #[tokio::test]
 async fn b51_pings_are_answered_while_the_client_is_away() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).get(Get::Stream).start().await;
+    let (upstream, latch) = streaming().await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     assert!(upstream.http("GET").is_empty());
@@ -75,8 +80,7 @@ async fn b51_pings_are_answered_while_the_client_is_away() {
 
 #[tokio::test]
 async fn an_upstream_without_such_a_stream_is_asked_once_per_session() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).start().await;
+    let (upstream, latch) = Upstream::holding("done").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     let first = client.call("slow", json!({})).await.job();
@@ -93,14 +97,7 @@ async fn an_upstream_without_such_a_stream_is_asked_once_per_session() {
 
 /// Asks on the session's own stream, as servers do whose SDK relates a question to no request.
 fn asks_elsewhere(latch: &Latch) -> script::Script {
-    let latch = latch.clone();
-    script::script(move |mut call| {
-        let latch = latch.clone();
-        async move {
-            latch.passed().await;
-            call.say("went on");
-        }
-    })
+    script::held(latch, "went on")
 }
 
 #[tokio::test]
@@ -154,8 +151,7 @@ async fn b46_a_question_that_nobody_listens_for_comes_on_the_calls_own_stream() 
 
 #[tokio::test]
 async fn b48_a_question_for_a_call_in_the_background_is_declined_for_who_cannot_answer() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).get(Get::Stream).start().await;
+    let (upstream, latch) = streaming().await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     let job = client.call("slow", json!({})).await.job();
@@ -181,13 +177,24 @@ async fn b47_answers_go_back_to_their_own_session() {
         assert_eq!(asked["id"], 0, "no call is in flight: it is relayed as it is");
         assert_eq!(client.ask(accepted(&asked["id"])).await.status, 202);
     }
-    let sessions: Vec<_> = upstream
-        .http("POST")
-        .iter()
-        .filter(|post| post.method().is_empty())
-        .map(|post| post.session().map(str::to_owned))
-        .collect();
+    let sessions: Vec<_> = upstream.answers().iter().map(|answer| answer.session().map(str::to_owned)).collect();
     assert_eq!(sessions, [two.session.clone(), one.session.clone()]);
+}
+
+/// What a client hears on its session's stream, which is open upstream.
+async fn listening(client: &Client, upstream: &Upstream) -> Events {
+    let events = client.listen().await.events();
+    eventually("it is open", || upstream.listeners() == 1).await;
+    events
+}
+
+/// The same, when one event has come and the upstream has hung up.
+async fn hung_up(client: &Client, upstream: &Upstream, retry: u64) -> Events {
+    let mut events = listening(client, upstream).await;
+    upstream.push_text(&format!("id: u1\nretry: {retry}\ndata: {}\n\n", note(1)));
+    assert_eq!(next(&mut events).await, note(1));
+    upstream.hang_up();
+    events
 }
 
 #[tokio::test]
@@ -195,11 +202,7 @@ async fn a_stream_that_the_upstream_ends_is_taken_up_where_it_was() {
     let upstream = Upstream::builder().get(Get::Stream).start().await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
-    let mut events = client.listen().await.events();
-    eventually("it is open", || upstream.listeners() == 1).await;
-    upstream.push_text(&format!("id: u1\nretry: 20\ndata: {}\n\n", note(1)));
-    assert_eq!(next(&mut events).await, note(1));
-    upstream.hang_up();
+    let mut events = hung_up(&client, &upstream, 20).await;
     eventually("it is open again", || upstream.listeners() == 1).await;
     upstream.push(&note(2));
     assert_eq!(next(&mut events).await, note(2), "the client has noticed nothing");
@@ -218,15 +221,10 @@ async fn taking_it_up_is_bounded() {
     let upstream = Upstream::builder().get(Get::Stream).resume(empty).start().await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
-    let mut events = client.listen().await.events();
-    eventually("it is open", || upstream.listeners() == 1).await;
-    upstream.push_text(&format!("id: u1\nretry: 10\ndata: {}\n\n", note(1)));
-    assert_eq!(next(&mut events).await, note(1));
-    upstream.hang_up();
+    let mut events = hung_up(&client, &upstream, 10).await;
     assert!(events.message().await.is_none(), "the client's stream ends when the upstream's is lost");
     assert_eq!(upstream.http("GET").len(), 6);
-    let mut again = client.listen().await.events();
-    eventually("a new one is asked for", || upstream.listeners() == 1).await;
+    let mut again = listening(&client, &upstream).await;
     upstream.push(&note(2));
     assert_eq!(next(&mut again).await, note(2));
 }
@@ -238,8 +236,7 @@ async fn take_up(client: &Client, id: &str) -> Events {
 
 #[tokio::test]
 async fn b77_a_client_that_comes_back_hears_what_it_missed() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).get(Get::Stream).start().await;
+    let (upstream, _latch) = streaming().await;
     let gate = Gate::start(&upstream, "").await;
     for version in ["2025-06-18", "2025-11-25"] {
         let client = gate.client().version(version).open().await;
@@ -273,8 +270,7 @@ async fn b77_a_client_that_comes_back_hears_what_it_missed() {
 
 #[tokio::test]
 async fn a_deleted_session_hears_nothing_more_but_its_calls_go_on() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).get(Get::Stream).start().await;
+    let (upstream, latch) = streaming().await;
     let gate = Gate::start(&upstream, "[tasks]\nthreshold = \"60ms\"").await;
     let client = gate.client().open().await;
     let mut events = client.listen().await.events();
@@ -291,17 +287,10 @@ async fn a_deleted_session_hears_nothing_more_but_its_calls_go_on() {
 
 #[tokio::test]
 async fn only_who_the_upstream_accepts_may_join() {
-    let refuses = script::script(|mut call| async move {
-        match call.request.header("authorization") {
-            Some("Bearer thief") => call.raw(401, &[], ""),
-            _ => call.result(&json!({})),
-        }
-    });
-    let upstream = Upstream::builder().on("ping", refuses).get(Get::Stream).start().await;
+    let upstream = Upstream::builder().on("ping", script::picky("thief")).get(Get::Stream).start().await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().bearer("owner").open().await;
-    let mut events = client.listen().await.events();
-    eventually("it is open", || upstream.listeners() == 1).await;
+    let mut events = listening(&client, &upstream).await;
     let session = client.session.as_deref();
     let thief = gate.client().bearer("thief").in_session(session);
     assert_eq!(thief.listen().await.status, 403);

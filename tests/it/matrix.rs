@@ -27,6 +27,18 @@ enum Outcome {
     Expired,
 }
 
+impl Outcome {
+    /// How the tool has to end for it.
+    fn how(self) -> &'static str {
+        match self {
+            Self::Result | Self::Cancelled | Self::Expired => "result",
+            Self::ToolError => "tool",
+            Self::RpcError => "protocol",
+            Self::Lost => "lost",
+        }
+    }
+}
+
 /// What is expected of one operation.
 #[derive(Clone, Copy, Debug)]
 enum Cell {
@@ -131,20 +143,7 @@ const TABLE: [(Dialect, Rows); 3] = [
 /// An upstream whose tool ends as its argument says, when the latch is opened.
 async fn stage() -> (Upstream, Latch) {
     let latch = Latch::new();
-    let door = latch.clone();
-    let ending = script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            call.open();
-            door.passed().await;
-            match call.arg("how").as_str().unwrap() {
-                "ToolError" => call.result_text(TOOL_ERROR),
-                "RpcError" => call.error(-32042, "out of tokens", &json!({"left": 0})),
-                "Lost" => call.cut().await,
-                _ => call.result_text(RESULT),
-            }
-        }
-    });
+    let ending = script::accepted_then(&latch, |call| script::ends(call, RESULT, TOOL_ERROR));
     (Upstream::builder().tool("ending", ending).start().await, latch)
 }
 
@@ -162,7 +161,7 @@ async fn walk(dialect: Dialect, (outcome, [read, wait, cancel, list]): (Outcome,
     let ttl = if outcome == Outcome::Expired { "1s" } else { "1h" };
     let gate = Gate::start(&upstream, &format!("[tasks]\nowner = \"session\"\nttl = \"{ttl}\"")).await;
     let client = dialect.client(&gate, json!({})).open().await;
-    let id = dialect.start(&client, "ending", json!({"how": format!("{outcome:?}")})).await;
+    let id = dialect.start(&client, "ending", json!({"how": outcome.how()})).await;
     let check = |operation: &str, cell: Cell, answer: &Answer| {
         Checked { what: format!("{dialect:?}, {outcome:?}, {operation}: {}", answer.raw), answer, id: &id }.is(cell);
     };
@@ -351,7 +350,7 @@ async fn b05_nobody_lists_where_callers_cannot_be_told_apart() {
         let hello = client.hello().await;
         let tasks = &hello.result()["capabilities"]["tasks"];
         assert_eq!(tasks, &json!({"cancel": {}, "requests": {"tools": {"call": {}}}}), "{dialect:?}");
-        dialect.start(&client, "ending", json!({"how": "Result"})).await;
+        dialect.start(&client, "ending", json!({"how": "result"})).await;
         assert_eq!(client.list_tasks(None).await.code(), -32601, "{dialect:?}");
         assert!(!client.tool_names().await.contains(&"list_jobs".to_owned()), "{dialect:?}");
         assert_eq!(client.call("list_jobs", json!({})).await.error()["message"], "Unknown tool: list_jobs");

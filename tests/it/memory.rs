@@ -24,11 +24,10 @@ const TAIL: &str = r#""}]}}"#;
 
 /// Answers with [`LARGE`] letters that all calls share, when the latch is open.
 fn large(latch: &Latch) -> Script {
-    let (latch, letters) = (latch.clone(), Bytes::from("A".repeat(LARGE)));
-    script::script(move |mut call| {
-        let (latch, letters) = (latch.clone(), letters.clone());
+    let letters = Bytes::from("A".repeat(LARGE));
+    script::held_then(latch, move |mut call| {
+        let letters = letters.clone();
         async move {
-            latch.passed().await;
             let head = format!("{HEAD}{}{MIDDLE}", call.request.id());
             let length = (head.len() + LARGE + TAIL.len()).to_string();
             call.begin(200, &[("content-type", "application/json"), ("content-length", &length)], head);

@@ -5,35 +5,13 @@
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::support::upstream::{Script, script};
-use crate::support::{Client, Gate, Latch, Upstream, eventually, ms};
-
-const STRANGER: &str = "5f0e3a4c-93d5-4f0f-8d3c-1b6c2a0e7d11";
-
-async fn slow() -> (Upstream, Latch) {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "worth it")).start().await;
-    (upstream, latch)
-}
-
-/// Whether the task reads as one that does not exist, whatever is asked of it.
-async fn is_unknown(client: &Client, task: &str) {
-    for method in ["tasks/get", "tasks/cancel"] {
-        let ask = |id: &str| client.ask(client.body("7", method, json!({"taskId": id})));
-        let (this, none) = (ask(task).await, ask(STRANGER).await);
-        assert_eq!((this.code(), this.raw.as_str()), (-32602, none.raw.as_str()), "{method}");
-    }
-    for tool in ["get_job_result", "cancel_job"] {
-        let this = client.call_as("8", tool, json!({"job_id": task})).await;
-        let none = client.call_as("8", tool, json!({"job_id": STRANGER})).await;
-        assert_eq!(this.raw.replace(task, STRANGER), none.raw, "{tool}");
-        assert_eq!(this.state(), "not_found", "{tool}");
-    }
-}
+use crate::support::dialect::is_unknown;
+use crate::support::upstream::script;
+use crate::support::{Gate, Latch, Upstream, eventually, ms};
 
 #[tokio::test]
 async fn with_owner_id_whoever_holds_the_id_may_do_everything() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"id\"").await;
     let maker = gate.client().bearer("U").extension().open().await;
     let (first, second) = (maker.call("slow", json!({})).await.task(), maker.call("slow", json!({})).await.task());
@@ -51,7 +29,7 @@ async fn with_owner_id_whoever_holds_the_id_may_do_everything() {
 #[tokio::test]
 async fn with_owner_principal_nobody_is_known_without_a_proof() {
     for declares in [false, true] {
-        let (upstream, latch) = slow().await;
+        let (upstream, latch) = Upstream::holding("worth it").await;
         let gate = Gate::start(&upstream, "[tasks]\nowner = \"principal\"\nthreshold = \"30ms\"").await;
         let client = gate.client().bearer("U");
         let client = if declares { client.extension() } else { client }.open().await;
@@ -68,7 +46,7 @@ async fn with_owner_principal_nobody_is_known_without_a_proof() {
 
 #[tokio::test]
 async fn with_owner_session_the_session_alone_counts() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"").await;
     let maker = gate.client().bearer("U").extension().open().await;
     let task = maker.call("slow", json!({})).await.task();
@@ -82,21 +60,10 @@ async fn with_owner_session_the_session_alone_counts() {
     assert_eq!(maker.task_end(&task).await.state(), "completed");
 }
 
-/// Answers `ping` for every credential but one.
-fn picky(refused: &'static str) -> Script {
-    script::script(move |mut call| async move {
-        if call.request.header("authorization").is_some_and(|credential| credential.ends_with(refused)) {
-            call.raw(401, &[("www-authenticate", "Bearer")], "");
-        } else {
-            call.result(&json!({}));
-        }
-    })
-}
-
 #[tokio::test]
 async fn another_credential_on_the_same_session_is_asked_about() {
     let latch = Latch::new();
-    let builder = Upstream::builder().on("ping", picky("thief")).tool("slow", script::held(&latch, "worth it"));
+    let builder = Upstream::builder().on("ping", script::picky("thief")).tool("slow", script::held(&latch, "worth it"));
     let upstream = builder.start().await;
     let gate = Gate::start(&upstream, "").await;
     let maker = gate.client().bearer("U").extension().open().await;
@@ -144,7 +111,7 @@ async fn a_question_that_fails_admits_nobody() {
 
 #[tokio::test]
 async fn a_job_without_a_credential_is_anybodys_who_has_its_id() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "").await;
     let maker = gate.client().open().await;
     let (read, cancelled) = (maker.call("slow", json!({})).await.job(), maker.call("slow", json!({})).await.job());
@@ -160,7 +127,7 @@ async fn a_job_without_a_credential_is_anybodys_who_has_its_id() {
 
 #[tokio::test]
 async fn a_task_is_no_others_after_its_end_either() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "").await;
     let maker = gate.client().bearer("U").extension().open().await;
     let task = maker.call("slow", json!({})).await.task();
@@ -173,7 +140,7 @@ async fn a_task_is_no_others_after_its_end_either() {
 
 #[tokio::test]
 async fn b72_equal_calls_are_calls_of_their_own() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().bearer("U").open().await;
     let arguments = json!({"n": 1});

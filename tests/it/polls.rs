@@ -5,10 +5,10 @@
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::upstream::{Script, script};
+use crate::support::dialect::is_unknown;
+use crate::support::upstream::script;
 use crate::support::{Client, Dialect, Gate, Latch, Upstream, ms, throughout};
 
-const STRANGER: &str = "5f0e3a4c-93d5-4f0f-8d3c-1b6c2a0e7d11";
 const STRUCTURED: &str =
     r#"{"content":[{"type":"text","text":"42"}],"structuredContent":{"n":42,"big":9007199254740993}}"#;
 
@@ -47,15 +47,7 @@ fn schema() -> Value {
 }
 
 async fn structured(latch: &Latch) -> Upstream {
-    let door = latch.clone();
-    let tool = script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            call.open();
-            door.passed().await;
-            call.result_text(STRUCTURED);
-        }
-    });
+    let tool = script::accepted_then(latch, |mut call| async move { call.result_text(STRUCTURED) });
     Upstream::builder()
         .tool_with("slow", &schema(), tool)
         .tool_with("sync", &schema(), script::answers(STRUCTURED))
@@ -106,22 +98,12 @@ async fn b63_handles_of_tasks_have_nothing_to_validate() {
     latch.open();
 }
 
-/// Answers `ping` for every credential but one.
-fn picky(refused: &'static str) -> Script {
-    script::script(move |mut call| async move {
-        if call.request.header("authorization").is_some_and(|credential| credential.ends_with(refused)) {
-            call.raw(401, &[("www-authenticate", "Bearer")], "");
-        } else {
-            call.result(&json!({}));
-        }
-    })
-}
-
 #[tokio::test]
 async fn b07_a_rotated_credential_is_learnt_and_a_foreign_one_refused() {
     for dialect in Dialect::ALL {
         let latch = Latch::new();
-        let builder = Upstream::builder().on("ping", picky("thief")).tool("slow", script::accepted(&latch, "late"));
+        let builder =
+            Upstream::builder().on("ping", script::picky("thief")).tool("slow", script::accepted(&latch, "late"));
         let upstream = builder.start().await;
         let gate = Gate::start(&upstream, "").await;
         let maker = dialect.client(&gate, json!({})).bearer("old").open().await;
@@ -144,20 +126,5 @@ async fn b07_a_rotated_credential_is_learnt_and_a_foreign_one_refused() {
         assert_eq!(dialect.text(&rotated, &id).await, "late", "{dialect:?}");
         is_unknown(&thief, &id).await;
         assert_eq!(pings().count(), 1);
-    }
-}
-
-/// Whether the task reads as one that does not exist, whatever is asked of it.
-async fn is_unknown(client: &Client, task: &str) {
-    for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
-        let ask = |id: &str| client.ask(client.body("7", method, json!({"taskId": id})));
-        let (this, none) = (ask(task).await, ask(STRANGER).await);
-        assert_eq!((this.code(), this.raw.as_str()), (-32602, none.raw.as_str()), "{method}");
-    }
-    for tool in ["get_job_result", "cancel_job"] {
-        let this = client.call_as("8", tool, json!({"job_id": task})).await;
-        let none = client.call_as("8", tool, json!({"job_id": STRANGER})).await;
-        assert_eq!(this.raw.replace(task, STRANGER), none.raw, "{tool}");
-        assert_eq!(this.state(), "not_found", "{tool}");
     }
 }

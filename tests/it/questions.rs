@@ -42,18 +42,12 @@ fn answer(method: &str) -> Value {
 
 /// Asks under the id 0 when the latch opens, and says what was answered.
 fn curious(door: &Latch, method: &'static str) -> Script {
-    let door = door.clone();
-    script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            call.open();
-            door.passed().await;
-            let answer = call.ask(&json!(0), method, &params(method)).await;
-            if call.arg("then") == "hang" {
-                std::future::pending::<()>().await;
-            }
-            call.say(&answer.to_string());
+    script::accepted_then(door, move |mut call| async move {
+        let answer = call.ask(&json!(0), method, &params(method)).await;
+        if call.arg("then") == "hang" {
+            std::future::pending::<()>().await;
         }
+        call.say(&answer.to_string());
     })
 }
 
@@ -240,24 +234,16 @@ async fn how_a_task_that_waits_for_a_person_reads() {
 async fn b51_an_upstream_that_pings_hears_of_somebody() {
     for dialect in Dialect::ALL {
         let door = Latch::new();
-        let tool = {
-            let door = door.clone();
-            script::script(move |mut call| {
-                let door = door.clone();
-                async move {
-                    call.open();
-                    door.passed().await;
-                    for number in 0..10 {
-                        let pong = call.pose(&json!(format!("ping-{number}")), "ping", &json!({}));
-                        match tokio::time::timeout(ms(1_000), pong).await {
-                            Ok(Ok(pong)) if pong["result"] == json!({}) => sleep(ms(10)).await,
-                            _ => return call.error(-32000, "nobody is there", &Value::Null),
-                        }
-                    }
-                    call.say("alive");
+        let tool = script::accepted_then(&door, |mut call| async move {
+            for number in 0..10 {
+                let pong = call.pose(&json!(format!("ping-{number}")), "ping", &json!({}));
+                match tokio::time::timeout(ms(1_000), pong).await {
+                    Ok(Ok(pong)) if pong["result"] == json!({}) => sleep(ms(10)).await,
+                    _ => return call.error(-32000, "nobody is there", &Value::Null),
                 }
-            })
-        };
+            }
+            call.say("alive");
+        });
         let upstream = Upstream::builder().tool("pinging", tool).start().await;
         let gate = Gate::start(&upstream, "").await;
         let client = dialect.client(&gate, json!({})).open().await;

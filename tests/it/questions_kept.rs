@@ -15,23 +15,15 @@ const ANSWER: &str = r#"{"action":"accept","content":{"big":9007199254740993,"on
 
 /// Asks with ids of the same text and another type, when the latch opens.
 fn curious(door: &Latch) -> script::Script {
-    let door = door.clone();
-    script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            call.open();
-            door.passed().await;
-            let (number, text) = (json!(7), json!("7"));
-            let first = call.hear(&number);
-            let second = call.hear(&text);
-            for id in ["7", "\"7\""] {
-                call.event(&format!(
-                    r#"{{"jsonrpc":"2.0","id":{id},"method":"elicitation/create","params":{PARAMS}}}"#
-                ));
-            }
-            let (first, second) = (first.await.unwrap(), second.await.unwrap());
-            call.say(&format!("{} {}", first["result"]["action"], second["result"]["action"]));
+    script::accepted_then(door, |mut call| async move {
+        let (number, text) = (json!(7), json!("7"));
+        let first = call.hear(&number);
+        let second = call.hear(&text);
+        for id in ["7", "\"7\""] {
+            call.event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"elicitation/create","params":{PARAMS}}}"#));
         }
+        let (first, second) = (first.await.unwrap(), second.await.unwrap());
+        call.say(&format!("{} {}", first["result"]["action"], second["result"]["action"]));
     })
 }
 

@@ -4,22 +4,11 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::support::client::{Client, Events};
-use crate::support::upstream::{Get, Script, script};
+use crate::support::upstream::{Get, script};
 use crate::support::{Dialect, Gate, Latch, Upstream, eventually, ms, soon};
 
-/// Asks when the latch opens, and says the answer.
-fn curious(door: &Latch) -> Script {
-    let door = door.clone();
-    script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            call.open();
-            door.passed().await;
-            let answer = call.ask(&json!("q"), "elicitation/create", &json!({"message": "Go?"})).await;
-            call.say(answer["result"]["action"].as_str().unwrap_or("nothing"));
-        }
-    })
-}
+/// What a question is answered with, as the tool says it.
+const ACCEPTED: &str = r#"{"action":"accept","content":{}}"#;
 
 struct Story {
     upstream: Upstream,
@@ -29,7 +18,7 @@ struct Story {
 
 async fn story(overrides: &str) -> Story {
     let door = Latch::new();
-    let upstream = Upstream::builder().get(Get::Stream).tool("curious", curious(&door)).start().await;
+    let upstream = Upstream::builder().get(Get::Stream).tool("curious", script::curious(&door)).start().await;
     let gate = Gate::start(&upstream, overrides).await;
     Story { upstream, gate, door }
 }
@@ -71,8 +60,8 @@ async fn b48_a_question_goes_from_the_sessions_stream_to_a_waiting_read() {
         let again = question(&mut read).await;
         assert_eq!(again["id"], first["id"], "{dialect:?}: it is the same question");
         accept(&client, &again).await;
-        assert_eq!(dialect.text(&client, &id).await, "accept");
-        assert_eq!(upstream.answers_to(&json!("q")).len(), 1);
+        assert_eq!(dialect.text(&client, &id).await, ACCEPTED);
+        assert_eq!(upstream.answers_to(&json!(0)).len(), 1);
     }
 }
 
@@ -93,7 +82,7 @@ async fn b48_a_question_goes_from_a_waiting_read_to_the_sessions_stream() {
         };
         let again = question(&mut listening).await;
         accept(&client, &again).await;
-        assert_eq!(dialect.text(&client, &id).await, "accept", "{dialect:?} {listens_before}");
+        assert_eq!(dialect.text(&client, &id).await, ACCEPTED, "{dialect:?} {listens_before}");
     }
 }
 
@@ -110,7 +99,7 @@ async fn b48_a_read_does_not_end_while_a_person_thinks() {
     sleep(ms(600)).await;
     accept(&client, &question).await;
     let end = soon("the outcome", events.message()).await.unwrap();
-    assert_eq!(end["result"]["content"][1]["text"], "accept", "the one read brings it: {end}");
+    assert_eq!(end["result"]["content"][1]["text"], ACCEPTED, "the one read brings it: {end}");
 }
 
 #[tokio::test]
@@ -127,18 +116,17 @@ async fn b49_what_is_no_answer_leaves_the_question_open() {
     }
     let both = json!({"jsonrpc": "2.0", "id": key, "result": {}, "error": {"code": 1, "message": "no"}});
     assert_eq!(client.ask(both.to_string()).await.status, 400);
-    assert!(upstream.answers_to(&json!("q")).is_empty());
+    assert!(upstream.answers_to(&json!(0)).is_empty());
     let update = json!({"taskId": task, "inputResponses": {key.as_str(): {"action": "accept"}}});
     client.request("tasks/update", update).await.result();
-    assert_eq!(client.task_end(&task).await.result()["result"]["content"][0]["text"], "accept");
+    assert_eq!(client.task_end(&task).await.result()["result"]["content"][0]["text"], r#"{"action":"accept"}"#);
 }
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 #[tokio::test]
 async fn b77_any_number_may_read_what_has_ended() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::accepted(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::accepting("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nthreshold = \"30s\"\n[server]\nkeepalive = \"30ms\"").await;
     let client = gate.client().open().await;
     let mut events = client.post(client.body("5", "tools/call", json!({"name": "slow"}))).await.events();

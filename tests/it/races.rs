@@ -157,12 +157,7 @@ async fn b49_five_hundred_questions_answered_twice_at_once() {
     for batch in numbered.chunks(50) {
         winners.extend(join_all(batch.iter().map(|run| duel(&client, *run))).await);
     }
-    let heard: Vec<Value> = upstream
-        .all()
-        .iter()
-        .filter(|post| post.http == "POST" && post.method().is_empty())
-        .map(|post| post.json.clone())
-        .collect();
+    let heard: Vec<Value> = upstream.answers().into_iter().map(|answer| answer.json).collect();
     assert_eq!(heard.len(), 500, "each question is answered once");
     for (number, winner) in winners.iter().enumerate() {
         let answer =

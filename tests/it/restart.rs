@@ -15,20 +15,6 @@ use crate::support::upstream::script::{self, Script};
 use crate::support::upstream::{Builder, Get};
 use crate::support::{Dialect, Gate, Home, Latch, Upstream, eventually, ms, soon};
 
-/// A server whose tool `solve` can be resumed and whose tool `plain` cannot; both answer when the latch opens.
-fn solver(latch: &Latch) -> Builder {
-    Upstream::builder()
-        .tool("solve", script::resumable(latch))
-        .tool("plain", script::held(latch, "plain end"))
-        .resume(script::resumed(latch))
-}
-
-/// The GETs that take up a stream.
-fn resumes(upstream: &Upstream) -> Vec<crate::support::upstream::Recorded> {
-    let gets = upstream.http("GET").into_iter();
-    gets.filter(|get| get.header("last-event-id").is_some()).collect()
-}
-
 /// What a read of a task says of its loss: reason and text.
 async fn loss(dialect: Dialect, client: &Client, id: &str) -> (String, String) {
     let end = dialect.wait(client, id).await;
@@ -52,7 +38,7 @@ async fn loss(dialect: Dialect, client: &Client, id: &str) -> (String, String) {
 async fn a_stream_with_event_ids_is_resumed_as_if_nothing_had_happened() {
     for dialect in Dialect::ALL {
         let (home, latch) = (Home::new(), Latch::new());
-        let upstream = solver(&latch).start().await;
+        let upstream = Upstream::solver(&latch).start().await;
         let gate = home.start(&upstream, "").await;
         let client = dialect.client(&gate, json!({})).open().await;
         let id = dialect.start(&client, "solve", json!({"text": "42"})).await;
@@ -61,11 +47,11 @@ async fn a_stream_with_event_ids_is_resumed_as_if_nothing_had_happened() {
         let gate = home.start(&upstream, "").await;
         let read = dialect.read(&client, &id).await.state();
         assert_eq!(read, if dialect == Dialect::Job { "running" } else { "working" }, "{dialect:?}");
-        eventually("the stream is taken up", || resumes(&upstream).len() == 1).await;
+        eventually("the stream is taken up", || upstream.resumes().len() == 1).await;
         latch.open();
         assert_eq!(dialect.text(&client, &id).await, "42", "{dialect:?}");
         assert_eq!(upstream.calls("solve").len(), 1, "{dialect:?}");
-        let (call, resume) = (upstream.calls("solve").remove(0), resumes(&upstream).remove(0));
+        let (call, resume) = (upstream.calls("solve").remove(0), upstream.resumes().remove(0));
         assert_eq!(resume.header("last-event-id"), Some(&*format!("{}|42", call.id())), "{dialect:?}");
         for name in ["mcp-session-id", "mcp-protocol-version"] {
             assert_eq!(resume.header(name), call.header(name), "{dialect:?}");
@@ -77,7 +63,7 @@ async fn a_stream_with_event_ids_is_resumed_as_if_nothing_had_happened() {
 #[tokio::test]
 async fn who_polls_across_restarts_sees_legal_states_only() {
     let (home, latch) = (Home::new(), Latch::new());
-    let upstream = solver(&latch).start().await;
+    let upstream = Upstream::solver(&latch).start().await;
     let mut gate = home.start(&upstream, "").await;
     let client = gate.client().extension().open().await;
     let id = client.call("solve", json!({"text": "42"})).await.task();
@@ -123,7 +109,7 @@ async fn who_polls_across_restarts_sees_legal_states_only() {
 async fn what_cannot_be_gone_on_with_is_an_unknown_outcome() {
     for dialect in Dialect::ALL {
         let (home, latch) = (Home::new(), Latch::new());
-        let upstream = solver(&latch).start().await;
+        let upstream = Upstream::solver(&latch).start().await;
         let gate = home.start(&upstream, "").await;
         let client = dialect.client(&gate, json!({})).open().await;
         let id = dialect.start(&client, "plain", json!({})).await;
@@ -178,16 +164,6 @@ async fn only_what_may_be_repeated_is_called_again() {
 #[tokio::test]
 async fn an_upstreams_own_task_is_waited_for_again() {
     let (home, latch) = (Home::new(), Latch::new());
-    let result = {
-        let latch = latch.clone();
-        script::script(move |mut call| {
-            let latch = latch.clone();
-            async move {
-                latch.passed().await;
-                call.say("solved");
-            }
-        })
-    };
     let upstream = Upstream::builder()
         .capabilities(json!({"tools": {}, "tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}}))
         .tool_with(
@@ -198,7 +174,7 @@ async fn an_upstreams_own_task_is_waited_for_again() {
                     "createdAt": "2025-11-25T00:00:00Z", "ttl": 60000}}));
             }),
         )
-        .on("tasks/result", result)
+        .on("tasks/result", script::held(&latch, "solved"))
         .on("tasks/cancel", script::script(|mut call| async move { call.result(&json!({})) }))
         .start()
         .await;
@@ -222,7 +198,7 @@ async fn an_upstreams_own_task_is_waited_for_again() {
 async fn a_cancellation_after_the_restart_finds_the_call() {
     for dialect in Dialect::ALL {
         let (home, latch) = (Home::new(), Latch::new());
-        let upstream = solver(&latch).start().await;
+        let upstream = Upstream::solver(&latch).start().await;
         let gate = home.start(&upstream, "").await;
         let other = dialect.client(&gate, json!({})).open().await;
         let client = dialect.client(&gate, json!({})).open().await;
@@ -232,7 +208,7 @@ async fn a_cancellation_after_the_restart_finds_the_call() {
         let gate = home.start(&upstream, "").await;
         // Before and after its stream is taken up.
         if dialect != Dialect::Core {
-            eventually("the streams are taken up", || resumes(&upstream).len() == 2).await;
+            eventually("the streams are taken up", || upstream.resumes().len() == 2).await;
         }
         dialect.cancel(&client, &id).await.result();
         eventually("the upstream hears of it", || upstream.cancels().len() == 1).await;
@@ -247,7 +223,7 @@ async fn a_cancellation_after_the_restart_finds_the_call() {
 #[tokio::test]
 async fn a_call_in_flight_keeps_its_id_from_others() {
     let (home, latch) = (Home::new(), Latch::new());
-    let upstream = solver(&latch).start().await;
+    let upstream = Upstream::solver(&latch).start().await;
     let gate = home.start(&upstream, "").await;
     let client = gate.client().extension().open().await;
     let task = client.call_as("7", "solve", json!({"text": "first"})).await.task();
@@ -267,7 +243,7 @@ async fn a_call_in_flight_keeps_its_id_from_others() {
 #[tokio::test]
 async fn a_server_that_is_gone_and_another_secret_are_told_truthfully() {
     let (home, latch) = (Home::new(), Latch::new());
-    let upstream = solver(&latch).start().await;
+    let upstream = Upstream::solver(&latch).start().await;
     let secret = |letter: &str| format!("[server]\nsecret = \"{}\"\n[tasks]\nowner = \"id\"", letter.repeat(32));
     let settings = |letter: &str| format!("{}\nthreshold = \"60ms\"", secret(letter));
     for (first, second, path, why) in
@@ -289,13 +265,13 @@ async fn a_server_that_is_gone_and_another_secret_are_told_truthfully() {
         gate.leave().await;
     }
     assert_eq!(upstream.calls("solve").len(), 2);
-    assert!(resumes(&upstream).is_empty());
+    assert!(upstream.resumes().is_empty());
 }
 
 #[tokio::test]
 async fn an_upstream_that_has_forgotten_the_session_is_an_unknown_outcome() {
     let (home, latch) = (Home::new(), Latch::new());
-    let upstream = solver(&latch).get(Get::Stream).start().await;
+    let upstream = Upstream::solver(&latch).get(Get::Stream).start().await;
     let gate = home.start(&upstream, "").await;
     let client = gate.client().extension().open().await;
     let task = client.call("solve", json!({})).await.task();
@@ -337,9 +313,7 @@ fn curious(latch: &Latch) -> Builder {
             call.open();
             let answer = knows.wait_for(Option::is_some).await.unwrap().clone().unwrap();
             latch.passed().await;
-            let result = json!({"content": [{"type": "text", "text": answer["result"]["action"]}]});
-            call.event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
-            call.end();
+            call.say_to(id, answer["result"]["action"].as_str().unwrap());
         }
     });
     Upstream::builder().tool("ask", asks).resume(goes_on)
@@ -405,8 +379,8 @@ async fn what_was_answered_before_the_stop_is_not_asked_again() {
     reaches(&client, &task, "working").await;
     gate.leave().await;
     let gate = home.start(&upstream, "").await;
-    eventually("it goes on", || resumes(&upstream).len() == 1).await;
-    let place = resumes(&upstream)[0].header("last-event-id").unwrap().to_owned();
+    eventually("it goes on", || upstream.resumes().len() == 1).await;
+    let place = upstream.resumes()[0].header("last-event-id").unwrap().to_owned();
     assert!(place.ends_with("|q") || place.contains("|answered"), "not before the question: {place}");
     gate.leave().await;
 }
@@ -414,7 +388,7 @@ async fn what_was_answered_before_the_stop_is_not_asked_again() {
 #[tokio::test]
 async fn the_time_it_may_run_goes_on() {
     let (home, latch) = (Home::new(), Latch::new());
-    let upstream = solver(&latch).start().await;
+    let upstream = Upstream::solver(&latch).start().await;
     let settings = "[tasks]\nthreshold = \"60ms\"\nmax_runtime = \"700ms\"";
     let gate = home.start(&upstream, settings).await;
     let client = gate.client().extension().open().await;
@@ -434,7 +408,7 @@ async fn the_time_it_may_run_goes_on() {
 #[tokio::test]
 async fn sessions_survive_with_what_was_said_in_them() {
     let (home, latch) = (Home::new(), Latch::new());
-    let upstream = solver(&latch).get(Get::Stream).start().await;
+    let upstream = Upstream::solver(&latch).get(Get::Stream).start().await;
     let gate = home.start(&upstream, "").await;
     let ext = gate.client().extension().open().await;
     let plain = gate.client().open().await;
@@ -459,7 +433,7 @@ async fn sessions_survive_with_what_was_said_in_them() {
 #[tokio::test]
 async fn what_had_ended_reads_the_same() {
     let (home, latch) = (Home::new(), Latch::new());
-    let upstream = solver(&latch).tool("fails", fails(&latch)).start().await;
+    let upstream = Upstream::solver(&latch).tool("fails", fails(&latch)).start().await;
     let settings = "[tasks]\nthreshold = \"60ms\"\nowner = \"session\"\nttl = \"3s\"";
     let gate = home.start(&upstream, settings).await;
     let client = gate.client().open().await;
@@ -498,12 +472,7 @@ async fn what_had_ended_reads_the_same() {
 }
 
 fn fails(latch: &Latch) -> Script {
-    let latch = latch.clone();
-    script::script(move |mut call| {
-        let latch = latch.clone();
-        async move {
-            latch.passed().await;
-            call.error(-32050, "diverged", &json!({"residual": 1.5}));
-        }
+    script::held_then(latch, |mut call| async move {
+        call.error(-32050, "diverged", &json!({"residual": 1.5}));
     })
 }

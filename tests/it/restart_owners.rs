@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::client::Client;
 use crate::support::dialect::asked;
+use crate::support::upstream::Builder;
 use crate::support::upstream::script::{self, Script};
-use crate::support::upstream::{Builder, Recorded};
 use crate::support::{Dialect, Gate, Home, Latch, PATIENT, Upstream, eventually, ms, soon, throughout};
 
 /// Lets through what brings a token that begins with `good`.
@@ -32,11 +32,6 @@ fn guarded_solver(latch: &Latch) -> Builder {
         .resume(guarded(script::resumed(latch)))
 }
 
-fn resumes(upstream: &Upstream) -> Vec<Recorded> {
-    let gets = upstream.http("GET").into_iter();
-    gets.filter(|get| get.header("last-event-id").is_some()).collect()
-}
-
 async fn is_text(client: &Client, task: &str, text: &str) {
     let end = client.task_end(task).await;
     assert_eq!(end.result()["result"]["content"][0]["text"], text, "{}", end.raw);
@@ -55,13 +50,13 @@ async fn the_owners_next_read_brings_its_credential() {
         let gate = home.start(&upstream, "").await;
         let stranger = gate.client().bearer("bad").in_session(client.session.as_deref());
         assert_eq!(stranger.task(&task).await.code(), -32602, "it is another's");
-        throughout(ms(150), "nobody has brought it", || resumes(&upstream).is_empty()).await;
+        throughout(ms(150), "nobody has brought it", || upstream.resumes().is_empty()).await;
         assert_eq!(client.task(&task).await.state(), "working");
-        eventually("the stream is taken up", || resumes(&upstream).len() == 1).await;
-        assert_eq!(resumes(&upstream)[0].header("authorization"), Some("Bearer good-1"));
+        eventually("the stream is taken up", || upstream.resumes().len() == 1).await;
+        assert_eq!(upstream.resumes()[0].header("authorization"), Some("Bearer good-1"));
         latch.open();
         is_text(&client, &task, "42").await;
-        assert_eq!((upstream.calls("solve").len(), resumes(&upstream).len()), (1, 1));
+        assert_eq!((upstream.calls("solve").len(), upstream.resumes().len()), (1, 1));
         gate.leave().await;
     }
 }
@@ -78,8 +73,8 @@ async fn any_request_in_its_session_brings_it_and_a_new_one_will_do() {
     let gate = home.start(&upstream, "").await;
     let client = client.bearer("good-2");
     client.request("ping", json!({})).await.result();
-    eventually("both are taken up", || resumes(&upstream).len() == 2).await;
-    for resume in resumes(&upstream) {
+    eventually("both are taken up", || upstream.resumes().len() == 2).await;
+    for resume in upstream.resumes() {
         assert_eq!(resume.header("authorization"), Some("Bearer good-2"));
     }
     latch.open();
@@ -104,7 +99,7 @@ async fn nobody_brings_the_credential() {
     assert_eq!(end.result()["error"]["data"]["reason"], "input_timeout", "{}", end.raw);
     assert!(end.result()["error"]["message"].as_str().unwrap().contains("outcome unknown"), "{}", end.raw);
     sleep(ms(100)).await;
-    assert!(resumes(&upstream).is_empty());
+    assert!(upstream.resumes().is_empty());
     gate.leave().await;
 }
 
@@ -179,8 +174,8 @@ async fn a_configured_credential_needs_nobody() {
     let task = client.call("solve", json!({})).await.task();
     gate.leave().await;
     let gate = home.start(&upstream, settings).await;
-    eventually("the stream is taken up", || resumes(&upstream).len() == 1).await;
-    assert_eq!(resumes(&upstream)[0].header("authorization"), Some("Bearer good-own"));
+    eventually("the stream is taken up", || upstream.resumes().len() == 1).await;
+    assert_eq!(upstream.resumes()[0].header("authorization"), Some("Bearer good-own"));
     latch.open();
     is_text(&client, &task, "done").await;
     gate.leave().await;
@@ -208,18 +203,10 @@ async fn a_session_deleted_before_the_stop_ends_upstream_when_its_work_has() {
     gate.leave().await;
 }
 
-/// A server with one call of each kind: `solve` can be resumed, `plain` cannot.
-fn both(latch: &Latch) -> Builder {
-    Upstream::builder()
-        .tool("solve", script::resumable(latch))
-        .tool("plain", script::held(latch, "plain end"))
-        .resume(script::resumed(latch))
-}
-
 #[tokio::test]
 async fn b95_what_ends_within_the_grace_is_written_down() {
     let (home, latch) = (Home::new(), Latch::new());
-    let upstream = both(&latch).start().await;
+    let upstream = Upstream::solver(&latch).start().await;
     let settings = "[server]\ndrain_timeout = \"10s\"";
     let gate = home.start(&upstream, settings).await;
     let client = gate.client().extension().open().await;
@@ -233,14 +220,14 @@ async fn b95_what_ends_within_the_grace_is_written_down() {
     let gate = home.start(&upstream, settings).await;
     is_text(&client, &tasks[0], "plain end").await;
     is_text(&client, &tasks[1], "done").await;
-    assert!(resumes(&upstream).is_empty());
+    assert!(upstream.resumes().is_empty());
     gate.leave().await;
 }
 
 #[tokio::test]
 async fn b95_what_does_not_end_in_time_is_handed_over_or_told_to_be_unknown_before_the_exit() {
     let (home, latch) = (Home::new(), Latch::new());
-    let upstream = both(&latch).start().await;
+    let upstream = Upstream::solver(&latch).start().await;
     let gate = home.start(&upstream, "").await;
     let client = gate.client().extension().open().await;
     let plain = client.call("plain", json!({})).await.task();
@@ -268,7 +255,7 @@ async fn b95_what_does_not_end_in_time_is_handed_over_or_told_to_be_unknown_befo
 #[tokio::test]
 async fn b95_a_held_call_gets_its_answer_or_a_handle_that_outlives_the_stop() {
     let (home, latch) = (Home::new(), Latch::new());
-    let upstream = both(&latch).start().await;
+    let upstream = Upstream::solver(&latch).start().await;
     let settings = "[server]\ndrain_timeout = \"10s\"\n[tasks]\nthreshold = \"600ms\"";
     let gate = home.start(&upstream, settings).await;
     let client = gate.client().extension().open().await;
@@ -297,7 +284,7 @@ async fn b95_a_held_call_gets_its_answer_or_a_handle_that_outlives_the_stop() {
 #[tokio::test]
 async fn b95_a_second_signal_hands_over_at_once() {
     let (home, latch) = (Home::new(), Latch::new());
-    let upstream = both(&latch).start().await;
+    let upstream = Upstream::solver(&latch).start().await;
     let settings = "[server]\ndrain_timeout = \"60s\"";
     let gate = home.start(&upstream, settings).await;
     let client = gate.client().extension().open().await;
@@ -320,7 +307,7 @@ async fn b95_a_second_signal_hands_over_at_once() {
 #[tokio::test]
 async fn the_next_may_start_the_moment_one_has_left() {
     let (home, latch) = (Home::new(), Latch::new());
-    let upstream = both(&latch).start().await;
+    let upstream = Upstream::solver(&latch).start().await;
     let gate: Gate = home.start(&upstream, "").await;
     let client = gate.client().extension().open().await;
     let task = client.call("solve", json!({})).await.task();

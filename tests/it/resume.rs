@@ -126,8 +126,7 @@ async fn b77_who_lost_the_stream_finds_the_handle() {
 
 #[tokio::test]
 async fn b77_a_wait_that_became_a_stream_can_be_taken_up() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).start().await;
+    let (upstream, latch) = Upstream::holding("done").await;
     let gate = Gate::start(&upstream, PATIENT).await;
     let client = gate.client().open().await;
     let mut events = call(&client, "slow", json!({})).await;
@@ -144,8 +143,7 @@ async fn b77_a_wait_that_became_a_stream_can_be_taken_up() {
 
 #[tokio::test]
 async fn b77_a_waiting_poll_can_be_taken_up() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "done")).start().await;
+    let (upstream, latch) = Upstream::holding("done").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     let job = client.call("slow", json!({})).await.job();
@@ -200,14 +198,8 @@ async fn an_upstreams_ids_stay_with_taskgate() {
 #[tokio::test]
 async fn b77_a_stream_is_its_sessions_alone() {
     let latch = Latch::new();
-    let refuses = script::script(|mut call| async move {
-        match call.request.header("authorization") {
-            Some("Bearer thief") => call.raw(401, &[], ""),
-            _ => call.result(&json!({})),
-        }
-    });
-    let upstream =
-        Upstream::builder().tool("talker", talker(&latch)).on("ping", refuses).get(Get::Stream).start().await;
+    let builder = Upstream::builder().tool("talker", talker(&latch)).on("ping", script::picky("thief"));
+    let upstream = builder.get(Get::Stream).start().await;
     let gate = Gate::start(&upstream, PATIENT).await;
     let client = gate.client().bearer("owner").open().await;
     let mut events = call(&client, "talker", json!({})).await;
@@ -253,12 +245,10 @@ async fn b77_without_a_session_a_stream_is_its_credentials() {
 async fn b77_what_is_kept_is_bounded() {
     let (latch, said) = (Latch::new(), Latch::new());
     let tool = {
-        let (latch, said) = (latch.clone(), said.clone());
-        script::script(move |mut call| {
-            let (latch, said) = (latch.clone(), said.clone());
+        let said = said.clone();
+        script::accepted_then(&latch, move |mut call| {
+            let said = said.clone();
             async move {
-                call.open();
-                latch.passed().await;
                 for n in 1..=400 {
                     call.event(&note(n).to_string());
                 }
@@ -286,20 +276,12 @@ async fn b77_what_is_kept_is_bounded() {
 #[tokio::test]
 async fn b77_a_question_waits_for_who_comes_back() {
     let latch = Latch::new();
-    let curious = {
-        let latch = latch.clone();
-        script::script(move |mut call| {
-            let latch = latch.clone();
-            async move {
-                call.open();
-                latch.passed().await;
-                let pong = call.ask(&json!("p"), "ping", &json!({})).await;
-                assert_eq!(pong["result"], json!({}), "{pong}");
-                let answer = call.ask(&json!("q"), "elicitation/create", &json!({"message": "go on?"})).await;
-                call.say(answer["result"]["action"].as_str().unwrap_or("none"));
-            }
-        })
-    };
+    let curious = script::accepted_then(&latch, |mut call| async move {
+        let pong = call.ask(&json!("p"), "ping", &json!({})).await;
+        assert_eq!(pong["result"], json!({}), "{pong}");
+        let answer = call.ask(&json!("q"), "elicitation/create", &json!({"message": "go on?"})).await;
+        call.say(answer["result"]["action"].as_str().unwrap_or("none"));
+    });
     let upstream = Upstream::builder().tool("curious", curious).start().await;
     let gate = Gate::start(&upstream, PATIENT).await;
     let client = gate.client().capabilities(json!({"elicitation": {}})).open().await;
@@ -308,8 +290,7 @@ async fn b77_a_question_waits_for_who_comes_back() {
     drop(events);
     sleep(ms(20)).await;
     latch.open();
-    let answers = || upstream.http("POST").iter().filter(|post| post.method().is_empty()).count();
-    eventually("the ping is answered for the client that is away", || answers() == 1).await;
+    eventually("the ping is answered for the client that is away", || upstream.answers().len() == 1).await;
     let mut events = take_up(&client, &start).await.events();
     let question = event(&mut events).await.json();
     assert_eq!(question["method"], "elicitation/create");

@@ -18,6 +18,8 @@ use crate::support::{Client, Gate, Latch, Upstream};
 /// What a tool answers that has everything a result can have.
 const RICH: &str = r#"{"content":[{"type":"text","text":"42"},{"type":"resource","resource":{"uri":"file:///x","text":"x"}}],"structuredContent":{"n":42},"_meta":{"x/y":1}}"#;
 
+const FAILURE: &str = r#"{"content":[{"type":"text","text":"no mesh"}],"isError":true}"#;
+
 /// Clients of every kind that a handshake revision has, open.
 async fn clients(gate: &Gate) -> Vec<(&'static str, Client)> {
     let mut clients = Vec::new();
@@ -30,19 +32,7 @@ async fn clients(gate: &Gate) -> Vec<(&'static str, Client)> {
 
 /// Ends when the latch opens, as its argument `how` says.
 fn ending(latch: &Latch) -> Script {
-    let latch = latch.clone();
-    script::script(move |mut call| {
-        let latch = latch.clone();
-        async move {
-            latch.passed().await;
-            match call.arg("how").as_str() {
-                Some("error") => call.error(-32042, "out of tokens", &json!({"left": 0})),
-                Some("failure") => call.result_text(r#"{"content":[{"type":"text","text":"no mesh"}],"isError":true}"#),
-                Some("lost") => call.cut().await,
-                _ => call.result_text(RICH),
-            }
-        }
-    })
+    script::held_then(latch, |call| script::ends(call, RICH, FAILURE))
 }
 
 #[test]

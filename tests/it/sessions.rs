@@ -8,20 +8,13 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::support::dialect::{STRANGER, is_unknown};
 use crate::support::upstream::script;
 use crate::support::{Client, Gate, Latch, PATIENT, Upstream, eventually, ms, throughout, within};
 
-const STRANGER: &str = "5f0e3a4c-93d5-4f0f-8d3c-1b6c2a0e7d11";
-
-async fn slow() -> (Upstream, Latch) {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "worth it")).start().await;
-    (upstream, latch)
-}
-
 #[tokio::test]
 async fn b01_new_session_for_every_call_with_a_credential() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "").await;
     let first = gate.client().bearer("U").open().await;
     let job = first.call("slow", json!({})).await.job();
@@ -41,7 +34,7 @@ async fn b01_new_session_for_every_call_with_a_credential() {
 
 #[tokio::test]
 async fn b01_without_a_credential_a_job_id_is_enough_and_a_task_needs_its_session() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "").await;
     let owner = gate.client().extension().open().await;
     let other = gate.client().extension().open().await;
@@ -61,7 +54,7 @@ async fn b01_without_a_credential_a_job_id_is_enough_and_a_task_needs_its_sessio
 
 #[tokio::test]
 async fn b02_delete_right_after_the_call() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     let job = client.call("slow", json!({})).await.job();
@@ -83,7 +76,7 @@ async fn b02_delete_right_after_the_call() {
 
 #[tokio::test]
 async fn b02_delete_cancels_what_nobody_could_read_any_more() {
-    let (upstream, _latch) = slow().await;
+    let (upstream, _latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().extension().open().await;
     let task = client.call("slow", json!({})).await.task();
@@ -99,7 +92,7 @@ async fn b02_delete_cancels_what_nobody_could_read_any_more() {
 #[tokio::test]
 async fn b02_delete_by_setting_keeps_or_cancels() {
     for (setting, cancels) in [("keep", 0), ("cancel", 1)] {
-        let (upstream, latch) = slow().await;
+        let (upstream, latch) = Upstream::holding("worth it").await;
         let gate = Gate::start(&upstream, &format!("[tasks]\non_session_end = \"{setting}\"")).await;
         let client = gate.client().bearer("U").open().await;
         let job = client.call("slow", json!({})).await.job();
@@ -116,26 +109,12 @@ async fn b02_delete_by_setting_keeps_or_cancels() {
 
 #[tokio::test]
 async fn b04_foreign_ids_are_unknown_ids() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "").await;
     let owner = gate.client().bearer("A").extension().open().await;
     let other = gate.client().bearer("B").extension().open().await;
     let task = owner.call("slow", json!({})).await.task();
-    for (method, more) in
-        [("tasks/get", json!({})), ("tasks/cancel", json!({})), ("tasks/update", json!({"inputResponses": {}}))]
-    {
-        let ask = |id: &str| {
-            let mut params = more.clone();
-            params["taskId"] = json!(id);
-            other.ask(other.body("5", method, params))
-        };
-        let (foreign, unknown) = (ask(&task).await, ask(STRANGER).await);
-        assert_eq!(foreign.code(), -32602, "{method}");
-        assert_eq!((foreign.status, foreign.raw), (unknown.status, unknown.raw), "{method}");
-    }
-    let foreign = other.call_as("6", "cancel_job", json!({"job_id": task})).await;
-    let unknown = other.call_as("6", "cancel_job", json!({"job_id": STRANGER})).await;
-    assert_eq!(foreign.raw.replace(&task, STRANGER), unknown.raw);
+    is_unknown(&other, &task).await;
     assert_eq!(owner.task(&task).await.state(), "working");
     latch.open();
     assert_eq!(owner.task_end(&task).await.state(), "completed");
@@ -144,7 +123,7 @@ async fn b04_foreign_ids_are_unknown_ids() {
 
 #[tokio::test]
 async fn b04_a_list_shows_ones_own() {
-    let (upstream, _latch) = slow().await;
+    let (upstream, _latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"").await;
     let (first, second) = (gate.client().open().await, gate.client().open().await);
     let mut jobs = (Vec::new(), Vec::new());
@@ -160,7 +139,7 @@ async fn b04_a_list_shows_ones_own() {
 
 #[tokio::test]
 async fn b05_no_list_when_callers_cannot_be_told_apart() {
-    let (upstream, _latch) = slow().await;
+    let (upstream, _latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "").await;
     for client in [gate.client(), gate.client().bearer("service"), gate.client().extension()] {
         let client = client.open().await;
@@ -176,7 +155,7 @@ async fn b05_no_list_when_callers_cannot_be_told_apart() {
 
 #[tokio::test]
 async fn b06_ids_cannot_be_guessed() {
-    let (upstream, _latch) = slow().await;
+    let (upstream, _latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "[tasks]\nthreshold = \"1ms\"").await;
     let client = gate.client().open().await;
     let mut ids = HashSet::new();
@@ -242,7 +221,7 @@ async fn b11_upstream_without_session_ids() {
 
 #[tokio::test]
 async fn b31_stale_session_is_passed_on() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().open().await;
     let job = client.call("slow", json!({})).await.job();
@@ -265,7 +244,7 @@ async fn b31_stale_session_is_passed_on() {
 
 #[tokio::test]
 async fn b98_idle_sessions_are_forgotten_but_not_busy_ones() {
-    let (upstream, latch) = slow().await;
+    let (upstream, latch) = Upstream::holding("worth it").await;
     let gate = Gate::start(&upstream, "[server]\nsession_idle = \"100ms\"").await;
     let busy = gate.client().extension().open().await;
     let task = busy.call("slow", json!({})).await.task();

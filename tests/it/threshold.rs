@@ -41,8 +41,7 @@ async fn b20_a_handle_comes_long_before_clients_give_up() {
 
 #[tokio::test]
 async fn b21_a_waiting_read_is_never_silent() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "[server]\nkeepalive = \"50ms\"").await;
     let client = gate.client().open().await;
     let job = client.call("slow", json!({})).await.job();
@@ -68,8 +67,7 @@ async fn b21_a_waiting_read_is_never_silent() {
 
 #[tokio::test]
 async fn b22_a_read_returns_within_half_a_minute_whatever_was_asked() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, _latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "[server]\nkeepalive = \"5s\"").await;
     let client = gate.client().open().await;
     let job = client.call("slow", json!({})).await.job();
@@ -83,8 +81,7 @@ async fn b22_a_read_returns_within_half_a_minute_whatever_was_asked() {
 
 #[tokio::test]
 async fn b23_a_held_call_gets_comments_on_its_own_stream() {
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, &format!("[server]\nkeepalive = \"60ms\"\n{SYNC}")).await;
     let client = gate.client().open().await;
     let started = Instant::now();
@@ -116,13 +113,8 @@ async fn b23_a_client_that_reads_only_json_is_held_without_comments() {
 #[tokio::test]
 async fn b23_an_http_error_after_the_comments_is_an_error_with_its_status() {
     let latch = Latch::new();
-    let door = latch.clone();
-    let busy = script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            door.passed().await;
-            call.raw(429, &[("retry-after", "7")], "slow down");
-        }
+    let busy = script::held_then(&latch, |mut call| async move {
+        call.raw(429, &[("retry-after", "7")], "slow down");
     });
     let upstream = Upstream::builder().tool("busy", busy).start().await;
     let gate = Gate::start(&upstream, &format!("[server]\nkeepalive = \"50ms\"\n{SYNC}")).await;

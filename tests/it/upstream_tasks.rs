@@ -15,7 +15,6 @@ fn their_task(status: &str) -> Value {
 
 /// A server with a tool that runs only as a task, whose result comes when the latch opens.
 fn with_tasks(latch: &Latch) -> Builder {
-    let result = latch.clone();
     Upstream::builder()
         .capabilities(json!({"tools": {}, "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}))
         .tool_with(
@@ -40,16 +39,7 @@ fn with_tasks(latch: &Latch) -> Builder {
             }),
         )
         .on("tasks/cancel", script::script(|mut call| async move { call.result(&their_task("cancelled")) }))
-        .on(
-            "tasks/result",
-            script::script(move |mut call| {
-                let latch = result.clone();
-                async move {
-                    latch.passed().await;
-                    call.say("solved");
-                }
-            }),
-        )
+        .on("tasks/result", script::held(latch, "solved"))
 }
 
 #[tokio::test]
@@ -177,15 +167,10 @@ async fn ids_of_both_live_side_by_side_and_lists_follow_each_other() {
 #[tokio::test]
 async fn a_question_of_their_task_reaches_who_polls_the_job() {
     let latch = Latch::new();
-    let door = latch.clone();
-    let asks = script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            door.passed().await;
-            let answer = call.ask(&json!(0), "elicitation/create", &json!({"message": "Go?"})).await;
-            let said = answer["result"]["action"].as_str().unwrap_or("nothing").to_owned();
-            call.say(&said);
-        }
+    let asks = script::held_then(&latch, |mut call| async move {
+        let answer = call.ask(&json!(0), "elicitation/create", &json!({"message": "Go?"})).await;
+        let said = answer["result"]["action"].as_str().unwrap_or("nothing").to_owned();
+        call.say(&said);
     });
     let upstream = with_tasks(&latch).on("tasks/result", asks).start().await;
     let gate = Gate::start(&upstream, "").await;

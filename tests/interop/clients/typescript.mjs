@@ -8,6 +8,7 @@ import assert from "node:assert/strict";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import * as z from "zod";
+import { play } from "./ending.mjs";
 import { capabilities, kinds } from "./typescript_tasks.mjs";
 
 const SLOW_SECONDS = 3;
@@ -111,18 +112,4 @@ async function main() {
   return `handle after ${waited.toFixed(2)} s`;
 }
 
-setTimeout(() => {
-  console.log("nothing for 60 s");
-  process.exit(1);
-}, 60_000).unref();
-
-main().then(
-  async (line) => {
-    console.log(line);
-    await client.close();
-  },
-  (error) => {
-    console.log(`${error.name}: ${String(error.message).slice(0, 600)}`);
-    process.exit(1);
-  },
-);
+play(main, () => client.close());

@@ -12,6 +12,7 @@ import {
   resultFromTaskOutcome,
   toolDeclarationFromMcpTool,
 } from "@modelcontextprotocol/ext-tasks/client";
+import { play } from "./ending.mjs";
 
 const RELATED = "io.modelcontextprotocol/related-task";
 const WORD = "tangerine";
@@ -108,19 +109,7 @@ async function main() {
   return await { core, cancel, elicit }[kind]();
 }
 
-setTimeout(() => {
-  console.log("nothing for 60 s");
-  process.exit(1);
-}, 60_000).unref();
-
-main().then(
-  async (line) => {
-    console.log(line);
-    await session.close();
-    await client.close();
-  },
-  (error) => {
-    console.log(`${error.name}: ${String(error.message).slice(0, 600)}`);
-    process.exit(1);
-  },
-);
+play(main, async () => {
+  await session.close();
+  await client.close();
+});

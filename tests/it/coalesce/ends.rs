@@ -11,20 +11,11 @@ use crate::support::{Gate, Latch, Upstream};
 #[tokio::test]
 async fn b72_an_error_reaches_everybody() {
     let latch = Latch::new();
-    let (wait, refuse) = (latch.clone(), latch.clone());
-    let fails = script::script(move |mut call| {
-        let latch = wait.clone();
-        async move {
-            latch.passed().await;
-            call.error(-32050, "no such mesh", &json!({"k": 1}));
-        }
+    let fails = script::held_then(&latch, |mut call| async move {
+        call.error(-32050, "no such mesh", &json!({"k": 1}));
     });
-    let refuses = script::script(move |mut call| {
-        let latch = refuse.clone();
-        async move {
-            latch.passed().await;
-            call.raw(429, &[("retry-after", "7")], "slow down");
-        }
+    let refuses = script::held_then(&latch, |mut call| async move {
+        call.raw(429, &[("retry-after", "7")], "slow down");
     });
     let upstream = Upstream::builder().tool("fails", fails).tool("refuses", refuses).start().await;
     let rules = "[tasks]\ncoalesce = true\n[upstream]\n[[upstream.rule]]\ntool = \"refuses\"\nthreshold = \"30s\"";
@@ -49,14 +40,7 @@ async fn b72_an_error_reaches_everybody() {
 #[tokio::test]
 async fn b72_an_exchange_that_breaks_is_an_unknown_outcome_for_all() {
     let latch = Latch::new();
-    let wait = latch.clone();
-    let cut = script::script(move |mut call| {
-        let latch = wait.clone();
-        async move {
-            latch.passed().await;
-            call.reset().await;
-        }
-    });
+    let cut = script::held_then(&latch, |mut call| async move { call.reset().await });
     let upstream = Upstream::builder().tool("cut", cut).start().await;
     let gate = Gate::start(&upstream, "[tasks]\ncoalesce = true\nthreshold = \"600ms\"").await;
     let client = gate.client().open().await;
@@ -74,16 +58,11 @@ async fn b72_an_exchange_that_breaks_is_an_unknown_outcome_for_all() {
 #[tokio::test]
 async fn b72_a_repeatable_call_is_repeated_once_for_all() {
     let latch = Latch::new();
-    let wait = latch.clone();
-    let flaky = script::script(move |mut call| {
-        let latch = wait.clone();
-        async move {
-            latch.passed().await;
-            if call.before == 0 {
-                call.reset().await;
-            } else {
-                call.say("second");
-            }
+    let flaky = script::held_then(&latch, |mut call| async move {
+        if call.before == 0 {
+            call.reset().await;
+        } else {
+            call.say("second");
         }
     });
     let upstream =
@@ -103,14 +82,7 @@ async fn b72_a_repeatable_call_is_repeated_once_for_all() {
 async fn b72_a_large_answer_is_everybodys() {
     for (config, waiting) in [(HELD, "held_calls"), (ON, "running_tasks")] {
         let latch = Latch::new();
-        let wait = latch.clone();
-        let large = script::script(move |mut call| {
-            let latch = wait.clone();
-            async move {
-                latch.passed().await;
-                call.say(&"A".repeat(2 << 20));
-            }
-        });
+        let large = script::held_then(&latch, |mut call| async move { call.say(&"A".repeat(2 << 20)) });
         let upstream = Upstream::builder().tool("large", large).start().await;
         let gate = Gate::start(&upstream, config).await;
         let client = gate.client().open().await;

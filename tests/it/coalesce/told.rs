@@ -7,20 +7,18 @@ use tokio::time::sleep;
 
 use super::{HELD, ON, held, session_only, twice};
 use crate::support::client::{Answer, EXTENSION};
-use crate::support::upstream::Get;
 use crate::support::upstream::script::{self, Script};
+use crate::support::upstream::{Get, Recorded};
 use crate::support::{Client, Gate, Latch, Upstream, eventually, ms, soon};
 
 const PROGRESS: &str = "notifications/progress";
 
 /// Reports three times, once it may, then answers once it may.
 fn chatty(begin: &Latch, end: &Latch) -> Script {
-    let (begin, end) = (begin.clone(), end.clone());
-    script::script(move |mut call| {
-        let (begin, end) = (begin.clone(), end.clone());
+    let end = end.clone();
+    script::accepted_then(begin, move |mut call| {
+        let end = end.clone();
         async move {
-            call.open();
-            begin.passed().await;
             for step in 1..=3 {
                 call.progress(f64::from(step), 4.0, "meshed");
                 call.notify("notifications/message", &json!({"level": "info", "data": step}));
@@ -126,12 +124,10 @@ fn curious(begin: &Latch) -> Script {
 
 /// The same, and says it when it may.
 fn curious_until(begin: &Latch, end: &Latch) -> Script {
-    let (begin, end) = (begin.clone(), end.clone());
-    script::script(move |mut call| {
-        let (begin, end) = (begin.clone(), end.clone());
+    let end = end.clone();
+    script::accepted_then(begin, move |mut call| {
+        let end = end.clone();
         async move {
-            call.open();
-            begin.passed().await;
             let pong = call.ask(&json!("p"), "ping", &json!({})).await;
             assert_eq!(pong["result"], json!({}));
             let answer = call.ask(&json!(0), "elicitation/create", &json!({"message": "go on?"})).await;
@@ -146,9 +142,8 @@ fn question(answer: &Answer) -> usize {
 }
 
 /// Answers of the session's clients that reached the upstream, save those to pings.
-fn answers(upstream: &Upstream) -> Vec<Value> {
-    let posts = upstream.http("POST").into_iter().filter(|post| post.method().is_empty());
-    posts.map(|post| post.json).filter(|message| message["id"] == 0).collect()
+fn answers(upstream: &Upstream) -> Vec<Recorded> {
+    upstream.answers_to(&json!(0))
 }
 
 #[tokio::test]

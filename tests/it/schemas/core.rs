@@ -73,7 +73,7 @@ async fn each_way_a_task_can_end() {
     let gate = Gate::start(&upstream, SESSION).await;
     let client = gate.client().open().await;
     let mut tasks = Vec::new();
-    for (how, status) in [("result", "completed"), ("failure", "failed"), ("error", "failed"), ("lost", "failed")] {
+    for (how, status) in [("result", "completed"), ("tool", "failed"), ("protocol", "failed"), ("lost", "failed")] {
         tasks.push((how, started(&client, "ending", json!({"how": how})).await, status));
     }
     latch.open();
@@ -82,7 +82,7 @@ async fn each_way_a_task_can_end() {
         assert_eq!(end.state(), status, "{}", end.raw);
         assert_result(REVISION, "GetTaskResult", &end);
         let outcome = client.task_result(&task).await;
-        if matches!(how, "result" | "failure") {
+        if matches!(how, "result" | "tool") {
             assert_result(REVISION, "CallToolResult", &outcome);
             assert_valid(REVISION, "GetTaskPayloadResult", outcome.result());
             assert_valid(REVISION, "RelatedTaskMetadata", &outcome.result()["_meta"][RELATED]);
@@ -106,7 +106,7 @@ async fn notifications_of_a_status() {
     let mut stream = client.listen().await.events();
     let tasks = [
         ("completed", started(&client, "ending", json!({"how": "result"})).await),
-        ("failed", started(&client, "ending", json!({"how": "error"})).await),
+        ("failed", started(&client, "ending", json!({"how": "protocol"})).await),
     ];
     latch.open();
     let mut told = Vec::new();
@@ -130,18 +130,12 @@ async fn progress_after_the_handle() {
         return;
     }
     let latch = Latch::new();
-    let door = latch.clone();
-    let chatty = script::script(move |mut call| {
-        let door = door.clone();
-        async move {
-            call.open();
-            door.passed().await;
-            for step in 1..=3 {
-                call.progress(f64::from(step), 3.0, "meshed");
-                sleep(ms(5)).await;
-            }
-            call.say("done");
+    let chatty = script::accepted_then(&latch, |mut call| async move {
+        for step in 1..=3 {
+            call.progress(f64::from(step), 3.0, "meshed");
+            sleep(ms(5)).await;
         }
+        call.say("done");
     });
     let upstream = Upstream::builder().tool("chatty", chatty).start().await;
     let gate = Gate::start(&upstream, "").await;

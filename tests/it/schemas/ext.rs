@@ -26,8 +26,7 @@ async fn the_hybrid_handle() {
     if !schema::available() {
         return;
     }
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, _latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "").await;
     for revision in REVISIONS {
         let client = gate.client().version(revision).extension().open().await;
@@ -51,7 +50,7 @@ async fn each_way_a_task_can_end() {
         let client = gate.client().version(revision).extension().open().await;
         let mut tasks = Vec::new();
         for (how, status) in
-            [("result", "completed"), ("failure", "completed"), ("error", "failed"), ("lost", "failed")]
+            [("result", "completed"), ("tool", "completed"), ("protocol", "failed"), ("lost", "failed")]
         {
             tasks.push((client.call("ending", json!({"how": how})).await.task(), status));
         }

@@ -15,8 +15,7 @@ async fn a_handle_its_polls_and_the_list() {
     if !schema::available() {
         return;
     }
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, _latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, SESSION).await;
     for (revision, client) in clients(&gate).await {
         let handle = client.call("slow", json!({})).await;
@@ -43,7 +42,7 @@ async fn each_way_a_job_can_end() {
     let mut started = Vec::new();
     for (revision, client) in clients(&gate).await {
         let mut jobs = Vec::new();
-        for (how, status) in [("result", "done"), ("failure", "error"), ("error", "error"), ("lost", "error")] {
+        for (how, status) in [("result", "done"), ("tool", "error"), ("protocol", "error"), ("lost", "error")] {
             jobs.push((client.call("ending", json!({"how": how})).await.job(), status));
         }
         let endless = client.call("endless", json!({})).await.job();
@@ -68,8 +67,7 @@ async fn what_is_no_job_and_what_is_no_argument() {
     if !schema::available() {
         return;
     }
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "[tasks]\nowner = \"session\"\nttl = \"50ms\"").await;
     let unknown = "00000000-0000-4000-8000-000000000000";
     for (revision, client) in clients(&gate).await {
@@ -99,8 +97,7 @@ async fn a_batch() {
     if !schema::available() {
         return;
     }
-    let latch = Latch::new();
-    let upstream = Upstream::builder().tool("slow", script::held(&latch, "late")).start().await;
+    let (upstream, _latch) = Upstream::holding("late").await;
     let gate = Gate::start(&upstream, "").await;
     let client = gate.client().version("2025-03-26").open().await;
     let calls = ["1", "2"].map(|id| client.body(id, "tools/call", json!({"name": "slow", "arguments": {}})));

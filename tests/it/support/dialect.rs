@@ -8,6 +8,9 @@ use tokio::time::sleep;
 use super::client::{Answer, Client, EXTENSION, Events};
 use super::{Gate, ms, parsed};
 
+/// An id that no task ever had.
+pub const STRANGER: &str = "5f0e3a4c-93d5-4f0f-8d3c-1b6c2a0e7d11";
+
 /// A way to read slow calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -127,6 +130,28 @@ pub async fn reaches(client: &Client, id: &str, status: &str) -> Answer {
         sleep(ms(10)).await;
     }
     panic!("task {id} does not become {status}");
+}
+
+/// Fails unless a task reads as one that does not exist, whatever is asked of it in whichever dialect.
+pub async fn is_unknown(client: &Client, task: &str) {
+    for method in ["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"] {
+        let ask = |id: &str| {
+            let params = match method {
+                "tasks/update" => json!({"taskId": id, "inputResponses": {}}),
+                _ => json!({"taskId": id}),
+            };
+            client.ask(client.body("7", method, params))
+        };
+        let (this, none) = (ask(task).await, ask(STRANGER).await);
+        assert_eq!((this.status, this.code(), &this.raw), (200, -32602, &none.raw), "{method}");
+        assert_eq!((none.status, &this.error()["message"]), (200, &json!("Task is not available in this session")));
+    }
+    for tool in ["get_job_result", "cancel_job"] {
+        let this = client.call_as("8", tool, json!({"job_id": task})).await;
+        let none = client.call_as("8", tool, json!({"job_id": STRANGER})).await;
+        assert_eq!(this.raw.replace(task, STRANGER), none.raw, "{tool}");
+        assert_eq!(this.state(), "not_found", "{tool}");
+    }
 }
 
 /// The last message of a stream: whatever else comes before it fails the test.

@@ -113,6 +113,13 @@ impl Call {
         self.result(&json!({"content": [{"type": "text", "text": text}]}));
     }
 
+    /// The same for the request with this id, on the stream that takes up the one of that request.
+    pub fn say_to(&mut self, id: &str, text: &str) {
+        let result = json!({"content": [{"type": "text", "text": text}]});
+        self.event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
+        self.end();
+    }
+
     /// A JSON-RPC error.
     pub fn error(&mut self, code: i64, message: &str, data: &Value) {
         let id = self.request.id();

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::Latch;
 pub use call::Call;
 pub use record::{Log, Recorded, id_of};
 pub use script::Script;
@@ -97,6 +98,26 @@ impl Upstream {
             own_host_only: false,
             idle: Duration::from_secs(60),
         })
+    }
+
+    /// A server whose tool `slow` says `text` when the test opens the latch.
+    pub async fn holding(text: &'static str) -> (Self, Latch) {
+        let latch = Latch::new();
+        (Self::builder().tool("slow", script::held(&latch, text)).start().await, latch)
+    }
+
+    /// A server whose tool `slow` accepts each call at once, and says `text` when the test opens the latch.
+    pub async fn accepting(text: &'static str) -> (Self, Latch) {
+        let latch = Latch::new();
+        (Self::builder().tool("slow", script::accepted(&latch, text)).start().await, latch)
+    }
+
+    /// A server whose tool `solve` can be resumed and whose tool `plain` cannot; both answer when the latch opens.
+    pub fn solver(latch: &Latch) -> Builder {
+        Self::builder()
+            .tool("solve", script::resumable(latch))
+            .tool("plain", script::held(latch, "plain end"))
+            .resume(script::resumed(latch))
     }
 
     /// Where it listens.

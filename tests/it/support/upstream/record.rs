@@ -128,10 +128,19 @@ impl Log {
         self.of("notifications/cancelled")
     }
 
+    /// GETs that take up a stream.
+    pub fn resumes(&self) -> Vec<Recorded> {
+        self.http("GET").into_iter().filter(|get| get.header("last-event-id").is_some()).collect()
+    }
+
+    /// Answers to whatever was asked.
+    pub fn answers(&self) -> Vec<Recorded> {
+        self.http("POST").into_iter().filter(|message| message.method().is_empty()).collect()
+    }
+
     /// Answers to a question with this id.
     pub fn answers_to(&self, question: &Value) -> Vec<Recorded> {
-        let is_answer = |message: &Recorded| message.http == "POST" && message.method().is_empty();
-        self.all().into_iter().filter(|message| is_answer(message) && message.json["id"] == *question).collect()
+        self.answers().into_iter().filter(|message| message.json["id"] == *question).collect()
     }
 
     /// Requests whose sender left before their answer was complete.
