@@ -1,4 +1,4 @@
-//! Tasks of the extension (SEP-2663), in the form the handshake era reads both ways.
+//! Tasks of the extension (SEP-2663), and the form of them that the handshake era reads both ways.
 //!
 //! Some clients declare the extension in `initialize` and then expect what the extension says, some expect core
 //! tasks, and some only read `content`: the announcement carries all that any of them needs.
@@ -7,17 +7,22 @@ use bytes::Bytes;
 
 use crate::jsonrpc::{Object, Rope};
 use crate::mcp::rfc3339;
-use crate::task::{Question, Status, Task, Timestamp};
+use crate::task::{Question, QuestionKey, Status, Task, Timestamp};
 
 use super::error::failure_object;
 use super::told::{Spelling, status_message};
 use super::{JobNames, job};
 
-/// The result that announces a task.
+/// The result that announces a task; in the handshake era with a job handle too, which names the job tools.
 #[must_use]
-pub fn created(task: &Task, now: Timestamp, names: &JobNames) -> String {
+pub fn created(task: &Task, now: Timestamp, names: Option<&JobNames>) -> String {
     let object = Object::new().string("resultType", "task");
-    fields(object, task, now).raw("content", &job::announcement(task, names)).finish()
+    let object = fields(object, task, now);
+    match names {
+        Some(names) => object.raw("content", &job::announcement(task, names)),
+        None => object,
+    }
+    .finish()
 }
 
 /// The result of `tasks/get`; `result` is the text of a completed task's result.
@@ -25,7 +30,7 @@ pub fn created(task: &Task, now: Timestamp, names: &JobNames) -> String {
 pub fn read(task: &Task, result: Option<Bytes>, now: Timestamp, spelling: Spelling) -> Rope {
     let object = fields(Object::new().string("resultType", "complete"), task, now);
     let object = match spelling {
-        Spelling::Own => object,
+        Spelling::Own | Spelling::Stateless => object,
         Spelling::Both => {
             object.number("ttl", task.reported_ttl(now)).number("pollInterval", task.reported_interval(now))
         }
@@ -52,6 +57,29 @@ pub fn acknowledged() -> &'static str {
     r#"{"resultType":"complete"}"#
 }
 
+/// The result that asks before there is one (`InputRequiredResult`, 2026-07-28): key, method and parameters of each
+/// question, and what the retry brings back.
+#[must_use]
+pub fn input_required(questions: &[(QuestionKey, &str, Option<&str>)], state: &str) -> String {
+    let requests = questions.iter().fold(Object::new(), |requests, (key, method, params)| {
+        requests.raw(key.as_str(), &input_request(method, *params))
+    });
+    Object::new()
+        .string("resultType", "input_required")
+        .raw("inputRequests", &requests.finish())
+        .string("requestState", state)
+        .finish()
+}
+
+fn input_request(method: &str, params: Option<&str>) -> String {
+    let request = Object::new().string("method", method);
+    match params {
+        Some(params) => request.raw("params", params),
+        None => request,
+    }
+    .finish()
+}
+
 fn fields(object: Object, task: &Task, now: Timestamp) -> Object {
     let status = match &task.status {
         Status::Working { .. } => "working",
@@ -72,12 +100,7 @@ fn fields(object: Object, task: &Task, now: Timestamp) -> Object {
 
 fn input_requests(questions: &[Question]) -> String {
     let requests = questions.iter().fold(Object::new(), |requests, question| {
-        let request = Object::new().string("method", &question.method);
-        let request = match &question.params {
-            Some(params) => request.raw("params", params),
-            None => request,
-        };
-        requests.raw(question.key.as_str(), &request.finish())
+        requests.raw(question.key.as_str(), &input_request(&question.method, question.params.as_deref()))
     });
     requests.finish()
 }
@@ -87,7 +110,7 @@ mod tests {
     use super::*;
     use crate::jsonrpc::ErrorObject;
     use crate::store::conformance::sample;
-    use crate::task::{Event, Failure, Note, QuestionKey, Reason};
+    use crate::task::{Event, Failure, Note, Reason};
     use serde_json::{Value, json};
 
     fn text(rope: &Rope) -> String {
@@ -102,7 +125,7 @@ mod tests {
     fn announces_flat_with_a_job_handle_beside() {
         let task = sample(1, 1_764_374_400_000);
         let names = JobNames::default();
-        let told = value(&created(&task, Timestamp(1_764_374_404_000), &names));
+        let told = value(&created(&task, Timestamp(1_764_374_404_000), Some(&names)));
         assert_eq!(told["resultType"], "task");
         assert_eq!(told["taskId"], task.id.to_string());
         assert_eq!(told["status"], "working");
@@ -110,9 +133,11 @@ mod tests {
         assert_eq!(told["ttlMs"], 14_000);
         assert_eq!(told["pollIntervalMs"], 800);
         assert!(told["content"][0]["text"].as_str().unwrap().contains("get_job_result"));
+        let alone = value(&created(&task, Timestamp(1_764_374_404_000), None));
         for absent in ["result", "error", "inputRequests", "task", "isError", "structuredContent"] {
-            assert!(told.get(absent).is_none(), "{absent}");
+            assert!(told.get(absent).is_none() && alone.get(absent).is_none(), "{absent}");
         }
+        assert!(alone.get("content").is_none(), "a stateless client reads no job handle in a task");
     }
 
     #[test]

@@ -3,17 +3,18 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use crate::call::{Error, Outgoing, Priming};
-use crate::dialect::{Declared, Dialect, JobNames, Spelling, select};
+use crate::call::{Error, Outgoing, Priming, Standing};
+use crate::dialect::{Declared, Dialect, JobNames, Spelling, reading, select};
 use crate::jsonrpc::Envelope;
-use crate::mcp::{Abilities, OwnTasks, Params, Version, header, method};
+use crate::mcp::{Abilities, Era, OwnTasks, Params, Version, header, method, with_result_type, without_result_type};
 use crate::session::{Catalog, Habit, Session};
-use crate::task::{Fingerprint, Identity};
-use crate::upstream::Leg;
-use crate::worker::Listener;
+use crate::task::{Fingerprint, Identity, Task};
+use crate::upstream::{Leg, Speaks};
+use crate::worker::{Listener, Reach};
 
 use super::{Framing, Inner, Reply, Request, Route, session_id, word};
 
@@ -23,6 +24,8 @@ pub(super) struct Caller {
     pub(super) route: Arc<Route>,
     pub(super) leg: Leg,
     pub(super) identity: Identity,
+    /// The era it asks in.
+    pub(super) era: Era,
     pub(super) dialect: Dialect,
     /// The version that its session negotiated, else the one its request names.
     pub(super) version: Version,
@@ -74,10 +77,39 @@ impl Caller {
         Self {
             route,
             identity: Identity { credential, session },
+            era: Era::Handshake,
             dialect: select(Declared { version, asks_for_task, extension }),
             version,
             extension,
             abilities,
+            received: request.received,
+            method: word(message),
+            takes_events: request.takes_events,
+            is_alone: true,
+            peer: request.peer,
+            leg,
+        }
+    }
+
+    /// The caller of a request of the stateless era, on its way `leg`; its request says all there is to know of it.
+    pub(super) fn stateless(
+        gateway: &Inner,
+        route: Arc<Route>,
+        leg: Leg,
+        request: &Request,
+        (message, params): (&Envelope, &Params<'_>),
+    ) -> Self {
+        let meta = params.meta();
+        let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));
+        let extension = meta.declares_tasks;
+        Self {
+            route,
+            identity: Identity { credential, session: None },
+            era: Era::Stateless,
+            dialect: if extension { Dialect::Ext } else { Dialect::Job },
+            version: Version::Later,
+            extension,
+            abilities: meta.abilities.unwrap_or_default(),
             received: request.received,
             method: word(message),
             takes_events: request.takes_events,
@@ -101,9 +133,13 @@ impl Caller {
         self.leg.session.as_ref()
     }
 
-    /// Whether a session stands: errors have HTTP status 200 then.
-    pub(super) fn in_session(&self) -> bool {
-        self.leg.session.is_some()
+    /// How it stands: it decides the HTTP status of errors.
+    pub(super) fn standing(&self) -> Standing {
+        match (self.era, &self.leg.session) {
+            (Era::Stateless, _) => Standing::Stateless,
+            (Era::Handshake, Some(_)) => Standing::Session,
+            (Era::Handshake, None) => Standing::Outside,
+        }
     }
 
     pub(super) fn credential(&self) -> Option<Fingerprint> {
@@ -128,21 +164,42 @@ impl Caller {
 
     pub(super) fn listener(&self) -> Listener {
         Listener {
-            takes_events: self.takes_events,
+            reach: if self.takes_events { Reach::Stream } else { Reach::Nowhere },
             abilities: self.abilities,
             habit: self.habit(),
-            in_session: self.in_session(),
+            standing: self.standing(),
         }
     }
 
     /// Whether tasks of 2025-11-25 are spoken on its session.
     pub(super) fn speaks_core(&self) -> bool {
-        self.version >= Version::V2025_11_25
+        self.era == Era::Handshake && self.version >= Version::V2025_11_25
+    }
+
+    /// The dialect in which `tasks/*` tells it of a task.
+    pub(super) fn reads(&self, task: &Task) -> Dialect {
+        match self.era {
+            Era::Handshake => reading(task.made, self.version),
+            Era::Stateless => Dialect::Ext,
+        }
+    }
+
+    /// An upstream's result as its era has it.
+    pub(super) fn as_read(&self, result: Bytes) -> Bytes {
+        match self.era {
+            Era::Stateless => with_result_type(&result),
+            Era::Handshake if self.leg.upstream.facts.stateless() == Speaks::Yes => without_result_type(&result),
+            Era::Handshake => result,
+        }
     }
 
     /// In which spellings it reads tasks.
     pub(super) fn spelling(&self) -> Spelling {
-        if self.extension { Spelling::Both } else { Spelling::Own }
+        match self.era {
+            Era::Stateless => Spelling::Stateless,
+            Era::Handshake if self.extension => Spelling::Both,
+            Era::Handshake => Spelling::Own,
+        }
     }
 
     /// Whether it reads event streams.
@@ -173,6 +230,9 @@ impl Caller {
     /// # Errors
     /// If it is something else.
     pub(super) fn check_version(&self) -> Result<(), Error> {
+        if self.era == Era::Stateless {
+            return Ok(());
+        }
         let Some(stated) = self.leg.header(header::PROTOCOL_VERSION) else { return Ok(()) };
         let negotiated_later = self
             .session()

@@ -63,6 +63,7 @@ impl Gateway {
             listener: caller.listener(),
             deferral: None,
             alike: None,
+            kept: None,
             tally: self.tally(caller),
         }
     }

@@ -111,7 +111,7 @@ impl Gateway {
         };
         let until = caller.received + self.how_long(&caller, &task, asked);
         if task.status.ended().is_some() || until <= Instant::now() {
-            let text = self.job_text(&task, &call.names).await;
+            let text = self.job_text(&caller, &task, &call.names).await;
             return self.says(&caller, id, text);
         }
         let (steps, receiver) = outlet(EVENTS, self.log(&caller));
@@ -120,7 +120,7 @@ impl Gateway {
         drop(self.inner.worker.work.spawn(async move {
             let steps = Arc::new(steps);
             if let Some(task) = gateway.wait(&caller, task, Some(until), (Marking::Plain, &steps)).await {
-                let text = gateway.job_text(&task, &call.names).await;
+                let text = gateway.job_text(&caller, &task, &call.names).await;
                 gateway.tally(&caller).done(Side::None);
                 steps.done(kept_whole(&steps, rope_response(&id, text))).await;
             }
@@ -142,8 +142,8 @@ impl Gateway {
     }
 
     /// How a job stands, as text; marks an outcome as read.
-    async fn job_text(&self, task: &Task, names: &JobNames) -> Rope {
-        let result = match self.outcome_of(task).await {
+    async fn job_text(&self, caller: &Caller, task: &Task, names: &JobNames) -> Rope {
+        let result = match self.outcome_of(caller, task).await {
             Ok(result) => result,
             Err(Error::StoreUnavailable) => return job::unavailable(&error_object(&Error::StoreUnavailable)).into(),
             // Its result is not kept any more.

@@ -242,7 +242,7 @@ impl Gateway {
     fn refuse(&self, caller: &Caller, message: &Envelope, error: &Error) -> Answer {
         self.tally(caller).done(error.side());
         match message.id() {
-            Some(id) => failed(error, id, caller.in_session()),
+            Some(id) => failed(error, id, caller.standing()),
             None => refused(StatusCode::NOT_FOUND, error),
         }
     }
@@ -269,7 +269,7 @@ impl Gateway {
     /// An answer of taskgate's own that says an error.
     fn fails(&self, caller: &Caller, id: &Id, error: &Error) -> Reply {
         self.tally(caller).done(error.side());
-        caller.reply(failed(error, id, caller.in_session()))
+        caller.reply(failed(error, id, caller.standing()))
     }
 }
 

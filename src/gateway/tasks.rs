@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::call::{Answer, Body, Error, Outgoing};
-use crate::dialect::{Dialect, core, ext, reading};
+use crate::dialect::{Dialect, core, ext};
 use crate::jsonrpc::{Edit, Envelope, Id, Rope, entries, members, remove, result_response, splice};
 use crate::mcp::{OwnTasks, Params, method};
 use crate::store::ApplyError;
@@ -88,20 +88,21 @@ impl Gateway {
     async fn get_task(&self, caller: &Caller, params: &Params<'_>) -> Result<Rope, Error> {
         let task = self.task_of(caller, params).await?;
         let tasks = &self.inner.worker.tasks;
-        if reading(task.made, caller.version) == Dialect::Core {
+        if caller.reads(&task) == Dialect::Core {
             return Ok(core::read(&task, tasks.now(), caller.spelling()).into());
         }
-        let result = self.outcome_of(&task).await?;
+        let result = self.outcome_of(caller, &task).await?;
         Ok(ext::read(&task, result, tasks.now(), caller.spelling()))
     }
 
-    /// The result of a task, if it is completed; marks any outcome as read.
-    pub(super) async fn outcome_of(&self, task: &Task) -> Result<Option<Bytes>, Error> {
+    /// The result of a task as the caller's era has it, if it is completed; marks any outcome as read.
+    pub(super) async fn outcome_of(&self, caller: &Caller, task: &Task) -> Result<Option<Bytes>, Error> {
         let tasks = &self.inner.worker.tasks;
         let result = match task.status {
             Status::Completed { .. } => {
                 let result = tasks.result(task.id).await.map_err(|error| unavailable(&error))?;
-                Some(result.ok_or_else(|| Error::InvalidParams(EXPIRED.into()))?)
+                let result = result.ok_or_else(|| Error::InvalidParams(EXPIRED.into()))?;
+                Some(caller.as_read(result))
             }
             Status::Working { .. }
             | Status::InputRequired { .. }
@@ -116,7 +117,7 @@ impl Gateway {
 
     async fn cancel_task(&self, caller: &Caller, params: &Params<'_>) -> Result<Rope, Error> {
         let task = self.task_of(caller, params).await?;
-        let dialect = reading(task.made, caller.version);
+        let dialect = caller.reads(&task);
         let ended = |task: &Task| {
             let word = task.status.word();
             Error::InvalidParams(format!("Cannot cancel a task that has ended: it is {word}"))
@@ -137,7 +138,7 @@ impl Gateway {
     /// Answers to what the task asked: those of open questions count, all others are ignored.
     async fn update_task(&self, caller: &Caller, message: &Envelope, params: &Params<'_>) -> Result<Rope, Error> {
         let task = self.task_of(caller, params).await?;
-        if reading(task.made, caller.version) == Dialect::Core && !caller.extension {
+        if caller.reads(&task) == Dialect::Core && !caller.extension {
             return Err(Error::MethodNotFound("this task is answered on the stream of tasks/result".into()));
         }
         let missing = || Error::InvalidParams("inputResponses is missing: it is an object of answers by key".into());

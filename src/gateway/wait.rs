@@ -54,7 +54,7 @@ impl Gateway {
 
     /// What `tasks/result` says of a task that has ended.
     async fn result_of(&self, caller: &Caller, task: &Task, id: &Id, steps: Option<&Outlet>) -> Answer {
-        let told = match self.outcome_of(task).await {
+        let told = match self.outcome_of(caller, task).await {
             Ok(result) => core::outcome(task, result.as_ref()),
             Err(error) => return self.failure(caller, id, &error),
         };
@@ -75,7 +75,7 @@ impl Gateway {
 
     fn failure(&self, caller: &Caller, id: &Id, error: &Error) -> Answer {
         self.tally(caller).done(error.side());
-        failed(error, id, caller.in_session())
+        failed(error, id, caller.standing())
     }
 
     /// Waits until the task ends, at most until `until`; returns it as it stands then, or nothing if the client has

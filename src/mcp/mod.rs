@@ -6,14 +6,23 @@ pub mod method;
 mod abilities;
 mod hello;
 mod params;
+mod result;
 mod text;
 mod version;
 
 pub use abilities::Abilities;
 pub use hello::{ClientHello, Lists, OwnTasks, ServerHello, with_extension, with_tasks};
 pub use params::{Meta, Params, meta_key};
+pub use result::{is_input_required, with_result_type, without_result_type};
 pub use text::{rfc3339, text_block};
 pub use version::{Era, Version};
+
+/// The headers of a request do not agree with its body (2026-07-28).
+pub const HEADER_MISMATCH: i64 = -32020;
+/// The client has not declared what the request needs (2026-07-28).
+pub const MISSING_CAPABILITY: i64 = -32021;
+/// The protocol version of the request is not spoken (2026-07-28).
+pub const UNSUPPORTED_VERSION: i64 = -32022;
 
 /// The key of the tasks extension in `extensions` (SEP-2663).
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";

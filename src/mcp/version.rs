@@ -25,6 +25,11 @@ pub enum Era {
 }
 
 impl Version {
+    /// The version of the stateless era that is spoken here.
+    pub const STATELESS: &str = "2026-07-28";
+    /// All versions that are spoken here, newest first.
+    pub const SPOKEN: [&str; 5] = [Self::STATELESS, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
     /// One of the four versions of the handshake era.
     #[must_use]
     pub fn handshake(text: &str) -> Option<Self> {

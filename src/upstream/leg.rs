@@ -12,7 +12,7 @@ use crate::mcp::header::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::session::{Session, Sessions};
 use crate::telemetry::metrics::{Metrics, UpstreamTimer};
 
-use super::{Client, Error, Options, Outbound, Resume, headers};
+use super::{Client, Error, Facts, Options, Outbound, Resume, headers};
 
 /// One upstream server, with all that is known of it.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub struct Upstream {
     pub client: Client,
     /// Its sessions.
     pub sessions: Sessions,
+    /// Which eras it speaks, as far as is known.
+    pub facts: Facts,
     /// How long its answers take.
     pub timer: UpstreamTimer,
     /// 0: no `initialize` was answered yet; 1: without a session id; 2: with one.
@@ -56,6 +58,7 @@ impl Upstream {
             options,
             client,
             sessions,
+            facts: Facts::default(),
             timer,
             gives_sessions: AtomicU8::new(0),
             streams: AtomicU8::new(0),

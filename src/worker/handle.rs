@@ -3,7 +3,7 @@
 use http::StatusCode;
 use tracing::{info, warn};
 
-use crate::call::{Answer, Body, Error};
+use crate::call::{Answer, Body, Error, Standing};
 use crate::dialect::{Dialect, core, ext, job};
 use crate::jsonrpc::result_response;
 use crate::task::{Status, Task, TaskId};
@@ -46,6 +46,10 @@ impl Held {
         }
     }
 
+    fn in_handshake(&self) -> bool {
+        self.assignment.listener.standing != Standing::Stateless
+    }
+
     pub(super) fn is_core(&self) -> bool {
         self.assignment.deferral.as_ref().is_some_and(|deferral| deferral.dialect == Dialect::Core)
     }
@@ -83,7 +87,7 @@ impl Held {
         self.worker.metrics.deferred(deferral.dialect.word());
         let now = self.worker.tasks.now();
         let result = match deferral.dialect {
-            Dialect::Ext => ext::created(task, now, &deferral.names),
+            Dialect::Ext => ext::created(task, now, self.in_handshake().then_some(&*deferral.names)),
             Dialect::Core => core::created(task, now),
             Dialect::Job => job::created(task, &deferral.names),
         };

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::call::{Answer, Body, Error, Outlet, Side, Waiting};
+use crate::call::{Answer, Body, Error, Outlet, Side, Standing, Waiting};
 use crate::jsonrpc::Envelope;
 use crate::policy::Plan;
 use crate::session::Hub;
@@ -21,6 +21,7 @@ use super::answer::{failed, from_upstream, response, streamed, whole};
 use super::deferred::Deferred;
 use super::follow::Followed;
 use super::limits::Permit;
+use super::parked::{Place, retried};
 use super::timer::Timer;
 use super::upcall::{Came, Upcall};
 use super::{Active, Assignment, INLINE, Worker};
@@ -41,6 +42,8 @@ pub(super) struct Held {
     pub(super) waiting: Option<Waiting>,
     pub(super) threshold: Timer,
     pub(super) client_left: bool,
+    /// Where it is found by a retry, once it has asked something that way.
+    pub(super) place: Option<Place>,
     again: Option<Outbound>,
     /// The request, where another process may send it again.
     pub(super) repeat: Option<Bytes>,
@@ -94,6 +97,7 @@ impl Held {
             steps,
             waiting: None,
             client_left: false,
+            place: None,
             again,
             repeat,
             relayed: Vec::new(),
@@ -122,6 +126,7 @@ impl Held {
             steps: Outlet::nowhere(),
             waiting: None,
             client_left: true,
+            place: None,
             again: None,
             repeat: None,
             relayed: Vec::new(),
@@ -132,6 +137,9 @@ impl Held {
     /// Follows the call to its end.
     pub(super) async fn run(mut self: Box<Self>) {
         let end = self.wait().await;
+        if self.is_parked() {
+            self.wait_for_retry().await;
+        }
         let tally = self.assignment.tally.clone();
         match end {
             End::Answered(answer, side) => {
@@ -156,7 +164,7 @@ impl Held {
             }
             End::Stopped(error) => {
                 tally.done(error.side());
-                let answer = failed(&error, &self.assignment.ticket.call().client_id, self.in_session());
+                let answer = failed(&error, &self.assignment.ticket.call().client_id, self.standing());
                 let steps = self.fall_silent();
                 let called_off = async {
                     match error {
@@ -171,7 +179,7 @@ impl Held {
     }
 
     /// Nothing more is said to the client but by who takes this.
-    fn fall_silent(&mut self) -> Outlet {
+    pub(super) fn fall_silent(&mut self) -> Outlet {
         self.waiting = None;
         std::mem::replace(&mut self.steps, Outlet::nowhere())
     }
@@ -213,7 +221,8 @@ impl Held {
                     if call.is_cancelled() { Some(End::Withdrawn) } else { Box::pin(self.mind_questions()).await; None }
                 }
                 () = alarm.reached() => self.ring().await,
-                () = self.steps.closed(), if !self.client_left => { self.lose_client(); None }
+                retry = retried(&mut self.place) => { Box::pin(self.come_back(retry)).await; None }
+                () = self.steps.closed(), if !self.client_left => self.lose_client(),
                 () = work.severed() => Some(End::Stopped(Error::OutcomeUnknown("the proxy shut down".into()))),
             };
             if let Some(end) = step {
@@ -263,7 +272,7 @@ impl Held {
                 let mut headers = self.upcall.take_headers();
                 headers::to_client(&mut headers);
                 let id = &self.assignment.ticket.call().client_id;
-                let (answer, side) = whole(status, headers, (kind, body), id, self.in_session());
+                let (answer, side) = whole(status, headers, (kind, body), id, self.standing());
                 Some(End::Answered(Box::new(answer), side))
             }
         }
@@ -307,8 +316,11 @@ impl Held {
         }
     }
 
-    /// The client dropped its request: that is not a cancellation.
-    fn lose_client(&mut self) {
+    /// The client dropped its request: in the handshake era that is not a cancellation.
+    fn lose_client(&mut self) -> Option<End> {
+        if self.assignment.listener.withdraws_by_leaving() {
+            return Some(End::Withdrawn);
+        }
         self.client_left = true;
         self.client_gave_up();
         if !self.assignment.ticket.call().is_call {
@@ -322,6 +334,7 @@ impl Held {
         } else {
             self.decline_questions();
         }
+        None
     }
 
     /// The session's own stream.
@@ -354,7 +367,7 @@ impl Held {
             }
             _ => {
                 let error = from_upstream(error);
-                let answer = failed(&error, &self.assignment.ticket.call().client_id, self.in_session());
+                let answer = failed(&error, &self.assignment.ticket.call().client_id, self.standing());
                 Some(End::Answered(Box::new(answer), error.side()))
             }
         }
@@ -369,8 +382,8 @@ impl Held {
         }
     }
 
-    fn in_session(&self) -> bool {
-        self.assignment.listener.in_session
+    fn standing(&self) -> Standing {
+        self.assignment.listener.standing
     }
 }
 

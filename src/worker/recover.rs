@@ -7,7 +7,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::call::Error;
+use crate::call::{Error, Standing};
 use crate::jsonrpc::Id;
 use crate::mcp::Abilities;
 use crate::session::{Habit, Hello, Session, Ticket};
@@ -20,7 +20,7 @@ use super::held::{Held, limits};
 use super::port::Opened;
 use super::upcall::Upcall;
 use super::way::Known;
-use super::{Assignment, INLINE, Listener, Tally, Worker};
+use super::{Assignment, INLINE, Listener, Reach, Tally, Worker};
 
 /// A task that was taken over, with all that others may touch of it in its place.
 struct Taken {
@@ -207,13 +207,14 @@ impl Worker {
             follows_tasks: known.follows_tasks,
             own_token: (!known.clients_token).then(String::new),
             listener: Listener {
-                takes_events: false,
+                reach: Reach::Nowhere,
                 abilities: hello.map_or(Abilities::ALL, |hello| hello.client.abilities),
                 habit: Habit::Client(String::new(), IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-                in_session: true,
+                standing: Standing::Session,
             },
             deferral: None,
             alike: None,
+            kept: None,
             tally: Tally { metrics: self.metrics.clone(), method: "tools/call", dialect: "none", received },
             leg,
         }

@@ -12,7 +12,7 @@ use crate::upstream::headers;
 
 use super::held::{End, Held};
 use super::timer::Timer;
-use super::{cancel, questions};
+use super::{Reach, cancel, questions};
 
 impl Held {
     pub(super) async fn event(&mut self, event: Event) -> Option<End> {
@@ -58,21 +58,41 @@ impl Held {
     /// Before the handle questions are the client's to answer, and the clocks stand still meanwhile.
     async fn question(&mut self, event: Event, message: &Envelope) {
         let Some(id) = message.id() else { return };
+        let reach = &self.assignment.listener.reach;
+        if matches!(reach, Reach::Retry(_)) {
+            return self.ask_by_answer(message).await;
+        }
         // Who comes back for the rest of the stream finds a question there; a ping is answered at once.
         let is_awaited = self.is_awaited() && message.method() != method::PING;
-        if !self.assignment.listener.takes_events || (self.client_left && !is_awaited) {
+        if *reach == Reach::Nowhere || (self.client_left && !is_awaited) {
             self.refuse(id, message.method());
             return;
         }
         if message.method() != method::PING {
-            let call = self.assignment.ticket.call();
-            call.ask(id, message.method());
-            self.relayed.retain(|earlier| earlier.id().is_some_and(|id| call.asks(id)));
-            self.relayed.push(message.clone());
-            self.patience = Timer::Never;
-            self.stand_still();
+            self.keep_open(id, message);
         }
         self.relay(event).await;
+    }
+
+    /// The client can only be asked by ending its request; what it cannot be asked at all is declined.
+    async fn ask_by_answer(&mut self, message: &Envelope) {
+        let Some(id) = message.id() else { return };
+        if !self.assignment.listener.abilities.allow(message.method()) {
+            return self.refuse(id, message.method());
+        }
+        self.keep_open(id, message);
+        if !self.client_left {
+            self.park().await;
+        }
+    }
+
+    fn keep_open(&mut self, id: &Id, message: &Envelope) {
+        let call = self.assignment.ticket.call();
+        call.ask(id, message.method());
+        self.relayed.retain(|earlier| earlier.id().is_some_and(|id| call.asks(id)));
+        self.relayed.push(message.clone());
+        self.patience = Timer::Never;
+        self.stand_still();
     }
 
     /// A question is with the client: nothing runs out meanwhile but its patience.
@@ -139,7 +159,7 @@ impl Held {
         self.runtime.resume();
     }
 
-    fn go_on(&mut self) {
+    pub(super) fn go_on(&mut self) {
         self.leave_questions();
         self.patience = Timer::Never;
     }
