@@ -1,9 +1,12 @@
 //! What the Model Context Protocol says, as far as taskgate acts on it: names, versions, and peeks at parameters.
 
+pub mod code;
 pub mod header;
 pub mod method;
+pub mod routing;
 
 mod abilities;
+mod base64;
 mod hello;
 mod params;
 mod text;
@@ -13,7 +16,7 @@ pub use abilities::Abilities;
 pub use hello::{ClientHello, Lists, OwnTasks, ServerHello, with_extension, with_tasks};
 pub use params::{Meta, Params, meta_key};
 pub use text::{rfc3339, text_block};
-pub use version::{Era, Version};
+pub use version::{Era, STATELESS, Version};
 
 /// The key of the tasks extension in `extensions` (SEP-2663).
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
