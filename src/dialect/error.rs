@@ -4,7 +4,8 @@ use serde_json::value::RawValue;
 
 use crate::call::Error;
 use crate::jsonrpc::{ErrorObject, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Object};
-use crate::mcp::{HEADER_MISMATCH, MISSING_CAPABILITY, TASKS_EXTENSION, UNSUPPORTED_VERSION, Version};
+use crate::mcp::code::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
+use crate::mcp::{TASKS_EXTENSION, Version};
 use crate::task::{Failure, Reason};
 
 /// The JSON-RPC code of an error.

@@ -1,7 +1,9 @@
 //! What the Model Context Protocol says, as far as taskgate acts on it: names, versions, and peeks at parameters.
 
+pub mod code;
 pub mod header;
 pub mod method;
+pub mod routing;
 
 mod abilities;
 mod hello;
@@ -15,14 +17,7 @@ pub use hello::{ClientHello, Lists, OwnTasks, ServerHello, with_extension, with_
 pub use params::{Meta, Params, meta_key};
 pub use result::{is_input_required, with_result_type, without_result_type};
 pub use text::{rfc3339, text_block};
-pub use version::{Era, Version};
-
-/// The headers of a request do not agree with its body (2026-07-28).
-pub const HEADER_MISMATCH: i64 = -32020;
-/// The client has not declared what the request needs (2026-07-28).
-pub const MISSING_CAPABILITY: i64 = -32021;
-/// The protocol version of the request is not spoken (2026-07-28).
-pub const UNSUPPORTED_VERSION: i64 = -32022;
+pub use version::{Era, STATELESS, Version};
 
 /// The key of the tasks extension in `extensions` (SEP-2663).
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";

@@ -14,11 +14,11 @@ pub mod meta_key {
     pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
     /// What this client can do.
     pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-    /// Which client this is.
+    /// Which client sends this request.
     pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
-    /// From which level on log messages are wanted.
+    /// From which level on it wants the log messages of this request.
     pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-    /// Which server answered.
+    /// Which server answers.
     pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
     /// Which subscription a message belongs to.
     pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
@@ -174,7 +174,7 @@ pub(super) fn declares_tasks(capabilities: &str, places: &[&str]) -> bool {
 }
 
 /// A JSON string's content; borrowed where it has no escapes.
-fn string(raw: &str) -> Option<Cow<'_, str>> {
+pub(super) fn string(raw: &str) -> Option<Cow<'_, str>> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
     if inner.contains('\\') { serde_json::from_str(raw).ok().map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
 }

@@ -1,5 +1,8 @@
 //! Protocol versions, and the era a request belongs to.
 
+/// The first version of the stateless era.
+pub const STATELESS: &str = "2026-07-28";
+
 /// A version that is negotiated by `initialize`, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
@@ -25,10 +28,8 @@ pub enum Era {
 }
 
 impl Version {
-    /// The version of the stateless era that is spoken here.
-    pub const STATELESS: &str = "2026-07-28";
     /// All versions that are spoken here, newest first.
-    pub const SPOKEN: [&str; 5] = [Self::STATELESS, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+    pub const SPOKEN: [&str; 5] = [STATELESS, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
     /// One of the four versions of the handshake era.
     #[must_use]
