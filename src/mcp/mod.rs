@@ -1,14 +1,19 @@
 //! What the Model Context Protocol says, as far as taskgate acts on it: names, versions, and peeks at parameters.
 
 pub mod code;
+pub mod downward;
 pub mod header;
 pub mod method;
+pub mod results;
+pub mod rounds;
 pub mod routing;
+pub mod upward;
 
 mod abilities;
 mod base64;
 mod hello;
 mod params;
+mod patch;
 mod text;
 mod version;
 
