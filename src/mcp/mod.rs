@@ -1,21 +1,25 @@
 //! What the Model Context Protocol says, as far as taskgate acts on it: names, versions, and peeks at parameters.
 
 pub mod code;
+pub mod downward;
 pub mod header;
 pub mod method;
+pub mod results;
+pub mod rounds;
 pub mod routing;
+pub mod upward;
 
 mod abilities;
 mod hello;
 mod params;
-mod result;
+mod patch;
 mod text;
 mod version;
 
 pub use abilities::Abilities;
 pub use hello::{ClientHello, Lists, OwnTasks, ServerHello, with_extension, with_tasks};
 pub use params::{Meta, Params, meta_key};
-pub use result::{is_input_required, with_result_type, without_result_type};
+pub use results::{with_result_type, without_result_type};
 pub use text::{rfc3339, text_block};
 pub use version::{Era, STATELESS, Version};
 

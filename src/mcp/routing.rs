@@ -61,7 +61,7 @@ pub enum Mismatch {
     },
 }
 
-/// Whether every required header is there and all of them [agree](agree). What the body itself lacks is not judged.
+/// Whether every required header is there and all of them [`agree`]. What the body itself lacks is not judged.
 ///
 /// # Errors
 /// If one is missing or does not agree.
