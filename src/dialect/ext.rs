@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::jsonrpc::{Object, Rope};
 use crate::mcp::rfc3339;
-use crate::task::{Question, QuestionKey, Status, Task, Timestamp};
+use crate::task::{Question, Status, Task, Timestamp};
 
 use super::error::failure_object;
 use super::told::{Spelling, status_message};
@@ -57,29 +57,6 @@ pub fn acknowledged() -> &'static str {
     r#"{"resultType":"complete"}"#
 }
 
-/// The result that asks before there is one (`InputRequiredResult`, 2026-07-28): key, method and parameters of each
-/// question, and what the retry brings back.
-#[must_use]
-pub fn input_required(questions: &[(QuestionKey, &str, Option<&str>)], state: &str) -> String {
-    let requests = questions.iter().fold(Object::new(), |requests, (key, method, params)| {
-        requests.raw(key.as_str(), &input_request(method, *params))
-    });
-    Object::new()
-        .string("resultType", "input_required")
-        .raw("inputRequests", &requests.finish())
-        .string("requestState", state)
-        .finish()
-}
-
-fn input_request(method: &str, params: Option<&str>) -> String {
-    let request = Object::new().string("method", method);
-    match params {
-        Some(params) => request.raw("params", params),
-        None => request,
-    }
-    .finish()
-}
-
 fn fields(object: Object, task: &Task, now: Timestamp) -> Object {
     let status = match &task.status {
         Status::Working { .. } => "working",
@@ -100,7 +77,12 @@ fn fields(object: Object, task: &Task, now: Timestamp) -> Object {
 
 fn input_requests(questions: &[Question]) -> String {
     let requests = questions.iter().fold(Object::new(), |requests, question| {
-        requests.raw(question.key.as_str(), &input_request(&question.method, question.params.as_deref()))
+        let request = Object::new().string("method", &question.method);
+        let request = match &question.params {
+            Some(params) => request.raw("params", params),
+            None => request,
+        };
+        requests.raw(question.key.as_str(), &request.finish())
     });
     requests.finish()
 }
@@ -110,7 +92,7 @@ mod tests {
     use super::*;
     use crate::jsonrpc::ErrorObject;
     use crate::store::conformance::sample;
-    use crate::task::{Event, Failure, Note, Reason};
+    use crate::task::{Event, Failure, Note, QuestionKey, Reason};
     use serde_json::{Value, json};
 
     fn text(rope: &Rope) -> String {

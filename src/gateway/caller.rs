@@ -1,5 +1,6 @@
 //! Who asks, and how they can be answered.
 
+use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -35,6 +36,10 @@ pub(super) struct Caller {
     pub(super) abilities: Abilities,
     pub(super) received: Instant,
     pub(super) method: &'static str,
+    /// How it can be asked something before it has its answer.
+    pub(super) reach: Reach,
+    /// What its call needs until it has ended.
+    pub(super) kept: Option<Arc<dyn Any + Send + Sync>>,
     takes_events: bool,
     is_alone: bool,
     peer: IpAddr,
@@ -84,6 +89,8 @@ impl Caller {
             abilities,
             received: request.received,
             method: word(message),
+            reach: reach_of(request),
+            kept: None,
             takes_events: request.takes_events,
             is_alone: true,
             peer: request.peer,
@@ -112,6 +119,8 @@ impl Caller {
             abilities: meta.abilities.unwrap_or_default(),
             received: request.received,
             method: word(message),
+            reach: reach_of(request),
+            kept: None,
             takes_events: request.takes_events,
             is_alone: true,
             peer: request.peer,
@@ -164,7 +173,7 @@ impl Caller {
 
     pub(super) fn listener(&self) -> Listener {
         Listener {
-            reach: if self.takes_events { Reach::Stream } else { Reach::Nowhere },
+            reach: self.reach.clone(),
             abilities: self.abilities,
             habit: self.habit(),
             standing: self.standing(),
@@ -268,6 +277,11 @@ impl Inner {
         }
         Some(names.fallback()).filter(is_free)
     }
+}
+
+/// A client that reads event streams can be asked something on them.
+fn reach_of(request: &Request) -> Reach {
+    if request.takes_events { Reach::Stream } else { Reach::Nowhere }
 }
 
 /// Whether a client understands an event that only tells an id: by what it negotiated, else by what it says.

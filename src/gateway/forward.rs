@@ -63,7 +63,7 @@ impl Gateway {
             listener: caller.listener(),
             deferral: None,
             alike: None,
-            kept: None,
+            kept: caller.kept.clone(),
             tally: self.tally(caller),
         }
     }

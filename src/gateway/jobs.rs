@@ -74,7 +74,7 @@ impl Gateway {
 
     /// Whether this caller can be told apart from others, so that it has jobs of its own to list.
     pub(super) fn has_list(&self, caller: &Caller) -> bool {
-        self.inner.options.owner == OwnerMode::Session && caller.session().is_some()
+        self.inner.options.owner == OwnerMode::Session && caller.identity.session.is_some()
     }
 
     /// Whether there is a task with this id, whoever's it is.

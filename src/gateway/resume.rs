@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use crate::call::{EventId, Follower, Log, Origin, Outgoing, Side, outlet};
-use crate::mcp::header;
+use crate::mcp::{Era, header};
 use crate::session::Start;
 use crate::task::Identity;
 use crate::upstream::Leg;
@@ -33,7 +33,9 @@ impl Gateway {
     /// Where the answer to a request is kept for a client that loses its stream; nowhere for one that reads none.
     pub(super) fn log(&self, caller: &Caller) -> Option<Arc<Log>> {
         let origin = Origin { upstream: self.place(&caller.route), identity: caller.identity };
-        caller.may_stream().then(|| Log::new(self.inner.streams.clone(), origin, priming(&caller.leg)))
+        // Nothing is resumed in the stateless era.
+        let may_resume = caller.era == Era::Handshake && caller.may_stream();
+        may_resume.then(|| Log::new(self.inner.streams.clone(), origin, priming(&caller.leg)))
     }
 
     /// What came after the event that the client saw last, and then what comes. A stream of somebody else's is as

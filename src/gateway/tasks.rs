@@ -64,7 +64,7 @@ impl Gateway {
         Reply { outgoing: Outgoing::Later(steps), framing: Framing::Either, method, dialect }
     }
 
-    async fn own_tasks(&self, caller: Caller, message: &Envelope, id: &Id) -> Reply {
+    pub(super) async fn own_tasks(&self, caller: Caller, message: &Envelope, id: &Id) -> Reply {
         if let Err(error) = caller.check_version() {
             return self.fails(&caller, id, &error);
         }

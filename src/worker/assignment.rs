@@ -61,7 +61,7 @@ pub struct Assignment {
 }
 
 /// Something that is let go when a call has ended.
-pub type Kept = Box<dyn Any + Send + Sync>;
+pub type Kept = Arc<dyn Any + Send + Sync>;
 
 /// What is known of the client that waits.
 #[derive(Debug)]

@@ -44,6 +44,8 @@ pub(super) struct Held {
     pub(super) client_left: bool,
     /// Where it is found by a retry, once it has asked something that way.
     pub(super) place: Option<Place>,
+    /// When its client's request ends with what was asked.
+    pub(super) gathering: Timer,
     again: Option<Outbound>,
     /// The request, where another process may send it again.
     pub(super) repeat: Option<Bytes>,
@@ -98,6 +100,7 @@ impl Held {
             waiting: None,
             client_left: false,
             place: None,
+            gathering: Timer::Never,
             again,
             repeat,
             relayed: Vec::new(),
@@ -127,6 +130,7 @@ impl Held {
             waiting: None,
             client_left: true,
             place: None,
+            gathering: Timer::Never,
             again: None,
             repeat: None,
             relayed: Vec::new(),
@@ -231,9 +235,9 @@ impl Held {
         }
     }
 
-    /// The first deadline of the three: one timer is cheaper than three.
+    /// The first deadline of all: one timer is cheaper than four.
     fn alarm(&self) -> Timer {
-        let due = [self.runtime, self.threshold, self.patience].iter().filter_map(Timer::due).min();
+        let due = [self.runtime, self.threshold, self.patience, self.gathering].iter().filter_map(Timer::due).min();
         due.map_or(Timer::Never, Timer::At)
     }
 
@@ -242,6 +246,9 @@ impl Held {
             Some(End::Stopped(Error::MaxRuntime(self.assignment.max_runtime.unwrap_or_default())))
         } else if self.threshold.is_due() {
             self.defer().await
+        } else if self.gathering.is_due() {
+            Box::pin(self.park()).await;
+            None
         } else {
             self.decline_questions();
             None

@@ -11,8 +11,8 @@ use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use crate::call::{Answer, Error, Outlet};
-use crate::dialect::ext;
 use crate::jsonrpc::{Id, result_response};
+use crate::mcp::rounds;
 use crate::policy::Plan;
 use crate::task::QuestionKey;
 use crate::upstream::{Kind, headers};
@@ -25,6 +25,8 @@ use super::state::{Purpose, State};
 use super::timer::Timer;
 use super::{Deferral, Listener, Tally};
 
+/// How long more questions are waited for after one: they go out together.
+const GATHERED: Duration = Duration::from_millis(25);
 /// How many retries of one call may wait to be read.
 const RETRIES: usize = 4;
 
@@ -126,10 +128,22 @@ impl Held {
         self.place.is_some() && self.client_left
     }
 
+    /// A question came: its client's request ends with it, after a moment in which others may come.
+    pub(super) fn gather(&mut self) {
+        if !self.client_left && matches!(self.gathering, Timer::Never) {
+            self.gathering = Timer::after(Instant::now(), Some(GATHERED));
+        }
+    }
+
     /// Ends its client's request with all open questions. Never a task because of a question: only a retry sets the
     /// clock anew.
     pub(super) async fn park(&mut self) {
-        let Some(answer) = self.questions() else { return };
+        self.gathering = Timer::Never;
+        // The upstream may have given up asking meanwhile.
+        if !self.assignment.ticket.call().is_asking() {
+            return self.go_on();
+        }
+        let Some(answer) = self.questions() else { return self.decline_questions() };
         self.threshold = Timer::Never;
         self.runtime.pause();
         self.client_left = true;
@@ -148,9 +162,14 @@ impl Held {
         let state = state.seal(&self.worker.seal)?;
         let call = self.assignment.ticket.call().clone();
         let open = self.relayed.iter().filter(|message| message.id().is_some_and(|id| call.asks(id)));
-        let questions: Vec<_> =
-            open.filter_map(|message| Some((place.key(message.id()?), message.method(), message.params()))).collect();
-        let result = ext::input_required(&questions, &state);
+        let questions: Vec<_> = open
+            .filter_map(|message| {
+                let params = rounds::question(message.method(), message.params());
+                Some((place.key(message.id()?), message.method(), params))
+            })
+            .collect();
+        let questions = questions.iter().map(|(key, method, params)| (key.as_str(), *method, params.as_deref()));
+        let result = rounds::input_required(questions, &state, None);
         Some(Answer::message(http::StatusCode::OK, result_response(&call.client_id, &result)))
     }
 

@@ -60,7 +60,7 @@ impl Held {
         let Some(id) = message.id() else { return };
         let reach = &self.assignment.listener.reach;
         if matches!(reach, Reach::Retry(_)) {
-            return self.ask_by_answer(message).await;
+            return self.ask_by_answer(message);
         }
         // Who comes back for the rest of the stream finds a question there; a ping is answered at once.
         let is_awaited = self.is_awaited() && message.method() != method::PING;
@@ -75,15 +75,13 @@ impl Held {
     }
 
     /// The client can only be asked by ending its request; what it cannot be asked at all is declined.
-    async fn ask_by_answer(&mut self, message: &Envelope) {
+    fn ask_by_answer(&mut self, message: &Envelope) {
         let Some(id) = message.id() else { return };
         if !self.assignment.listener.abilities.allow(message.method()) {
             return self.refuse(id, message.method());
         }
         self.keep_open(id, message);
-        if !self.client_left {
-            self.park().await;
-        }
+        self.gather();
     }
 
     fn keep_open(&mut self, id: &Id, message: &Envelope) {
