@@ -9,6 +9,7 @@ mod across;
 mod answers;
 mod batch;
 mod binary;
+mod bridge;
 mod cancel;
 mod coalesce;
 mod core;
