@@ -42,6 +42,8 @@ mod rmcp;
 mod schemas;
 mod sessions;
 mod store;
+mod store_place;
+mod store_secrets;
 mod store_trouble;
 mod streams;
 mod support;
