@@ -7,9 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tracing::{info, warn};
 
-use crate::task::{
-    ClaimQuery, Event, Fingerprint, Lease, ReplicaId, SessionRecord, StoreError, Task, TaskId, Timestamp,
-};
+use crate::task::{ClaimQuery, Event, Fingerprint, Lease, SessionRecord, StoreError, Task, TaskId, Timestamp};
 use crate::telemetry::Readiness;
 
 use super::tasks::Writer;
@@ -23,12 +21,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const UNAVAILABLE: &str = "store unavailable";
 
 impl Tasks {
-    /// Who this handle is among those that share an engine.
-    #[must_use]
-    pub fn replica(&self) -> ReplicaId {
-        self.inner.replica
-    }
-
     /// The lease of a task that this process runs from now on.
     #[must_use]
     pub fn lease(&self) -> Lease {

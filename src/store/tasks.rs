@@ -237,10 +237,6 @@ impl Tasks {
     }
 
     fn announce(&self, before: &Task, after: &Task) {
-        // Readers see nothing of how a task comes to its result.
-        if before.execution != after.execution && before.status == after.status {
-            return;
-        }
         let ended = before.status.ended().is_none() && after.status.ended().is_some();
         if ended {
             let ran_ms = after.updated.since(after.created).as_millis();
