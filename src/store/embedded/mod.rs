@@ -64,6 +64,7 @@ impl Embedded {
         let lock = open::lock(&path)?;
         let connection = open::writer(&path)?;
         let counts = Counts::read(&connection).map_err(|error| OpenError::sql(&path, &error))?;
+        let path = open::place(&path)?;
         let leases: Arc<Leases> = Arc::default();
         let db = Db { connection, leases: leases.clone(), max_retained: options.max_retained, counts };
         let writer = Writer::start(db, options.faults.clone(), lock).map_err(|error| OpenError::io(&path, &error))?;

@@ -44,7 +44,7 @@ pub struct Report {
 /// Opens an existing file to look at it, whether or not a process has it.
 fn look_at(path: &Path) -> Result<(Connection, usize), OpenError> {
     let sql = |error: rusqlite::Error| OpenError::sql(path, &error);
-    fs::metadata(path).map_err(|error| OpenError::io(path, &error))?;
+    open::regular(path)?;
     let connection = read::open(path).map_err(sql)?;
     let known = schema::STEPS.len();
     match schema::look(&connection).map_err(sql)? {
