@@ -5,15 +5,11 @@ mod embedded;
 #[path = "store/short_writes.rs"]
 mod short_writes;
 
-use taskgate::store::{Clock, Embedded, Memory, Options, conformance};
-
-fn options() -> Options {
-    Options { max_retained: 1 << 20, ..Options::default() }
-}
+use taskgate::store::{Clock, Embedded, Memory, conformance};
 
 #[tokio::test]
 async fn memory_conforms() {
-    conformance::run(async || Memory::new(options(), Clock::system())).await;
+    conformance::run(async || Memory::new(conformance::options(), Clock::system())).await;
 }
 
 #[tokio::test]
@@ -23,7 +19,7 @@ async fn embedded_conforms() {
     conformance::run(async || {
         count.set(count.get() + 1);
         let path = home.path().join(format!("{}.db", count.get()));
-        Embedded::open(path, options(), Clock::system()).await.expect("opened")
+        Embedded::open(path, conformance::options(), Clock::system()).await.expect("opened")
     })
     .await;
 }

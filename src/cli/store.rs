@@ -8,7 +8,7 @@ use clap::Subcommand;
 
 use super::Source;
 use crate::store::embedded::{self, Report};
-use crate::store::{Clock, Kind};
+use crate::store::{Clock, Kind, OpenError};
 use crate::task::Timestamp;
 
 /// What to do, and with which file.
@@ -26,7 +26,8 @@ enum Action {
     Check(Source),
     /// Print every task as a line of JSON, its result with it; a running taskgate may have the file
     ///
-    /// Nothing secret is in it: no owners, no sessions, no requests. Status 1 if something could not be read.
+    /// Of ids it has the beginning, as the log does; no owners, no sessions, no requests are in it. Results are, whole:
+    /// it is as secret as they are. Status 1 if something could not be read.
     Export(Source),
     /// Drop what is expired now and give all free space back; a running taskgate does so by itself
     ///
@@ -63,7 +64,7 @@ fn place(source: &Source) -> Result<PathBuf, ExitCode> {
     }
 }
 
-fn check(path: &std::path::Path) -> Result<ExitCode, embedded::OpenError> {
+fn check(path: &std::path::Path) -> Result<ExitCode, OpenError> {
     let report = embedded::check(path)?;
     print!("{}", summary(&report));
     Ok(if report.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -95,7 +96,7 @@ fn bytes(count: u64) -> String {
     )
 }
 
-fn export(path: &std::path::Path) -> Result<ExitCode, embedded::OpenError> {
+fn export(path: &std::path::Path) -> Result<ExitCode, OpenError> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let (written, mut trouble) = embedded::export(path, &mut out)?;
     if let Err(error) = out.flush() {
@@ -106,10 +107,12 @@ fn export(path: &std::path::Path) -> Result<ExitCode, embedded::OpenError> {
     Ok(if trouble.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn prune(path: &std::path::Path) -> Result<ExitCode, embedded::OpenError> {
+fn prune(path: &std::path::Path) -> Result<ExitCode, OpenError> {
     let size = || std::fs::metadata(path).map_or(0, |file| file.len());
     let before = size();
-    let purged = embedded::prune(path, now())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let unusable = |error: std::io::Error| OpenError::Unusable { path: path.to_owned(), why: error.to_string() };
+    let purged = runtime.map_err(unusable)?.block_on(embedded::prune(path, now()))?;
     let (results, records) = (purged.results, purged.records);
     println!("dropped {results} results and {records} records: {} became {}", bytes(before), bytes(size()));
     Ok(ExitCode::SUCCESS)

@@ -377,7 +377,8 @@ async fn an_export_has_results_and_no_secrets() {
     store.close().await;
     let text = String::from_utf8(out).unwrap();
     let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines[0]["id"], ended.id.to_string());
+    assert_eq!((&lines[0]["number"], &lines[0]["id"]), (&1.into(), &ended.id.short().into()));
+    assert!(!text.contains(&ended.id.to_string()), "whoever has a whole id may read a job: {text}");
     assert_eq!((&lines[0]["status"], &lines[0]["result"]), (&"completed".into(), &777.into()));
     assert_eq!((&lines[1]["status"], lines[1].get("result")), (&"working".into(), None));
     assert!(!text.contains("hunter2") && !text.contains("0101010101"), "{text}");
