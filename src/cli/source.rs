@@ -42,8 +42,9 @@ impl Source {
     /// The exit status, when there are problems.
     pub(super) fn store(&self) -> Result<Kind, ExitCode> {
         // What a flag says needs no file.
-        let needed =
-            |file: &&Path| !given(&self.overrides.store) && (*file != Path::new(DEFAULT_FILE) || file.exists());
+        let needed = |file: &&Path| {
+            !given(self.overrides.store.as_deref()) && (*file != Path::new(DEFAULT_FILE) || file.exists())
+        };
         let read = file(self.config.as_deref(), &self.overrides).filter(needed);
         Config::store(read, &self.overrides).map_err(|problems| report(&problems))
     }
@@ -60,7 +61,7 @@ pub(super) fn read(named: Option<&Path>, overrides: &Overrides) -> Result<Config
 /// The file that is named; else none if an upstream is given, else the default file.
 fn file<'a>(named: Option<&'a Path>, overrides: &Overrides) -> Option<&'a Path> {
     let named = named.filter(|file| !file.as_os_str().is_empty());
-    named.or_else(|| (!given(&overrides.upstream)).then(|| Path::new(DEFAULT_FILE)))
+    named.or_else(|| (!given(overrides.upstream.as_deref())).then(|| Path::new(DEFAULT_FILE)))
 }
 
 /// Takes the empty path too, which the parser of paths refuses: an empty variable counts as none.
@@ -68,8 +69,8 @@ pub(super) fn maybe_empty() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
-fn given(text: &Option<String>) -> bool {
-    text.as_ref().is_some_and(|text| !text.is_empty())
+fn given(text: Option<&str>) -> bool {
+    text.is_some_and(|text| !text.is_empty())
 }
 
 /// Prints problems and counts them.

@@ -12,6 +12,9 @@ const NAMED: &str = "[store]\npath = \"named.db\"\n";
 const UPSTREAM: (&str, &str) = ("TASKGATE_UPSTREAM", "http://127.0.0.1:1/mcp");
 const CONFIG: (&str, &str) = ("TASKGATE_CONFIG", "named.toml");
 
+/// Variables, flags, and the file that they mean.
+type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], &'a str);
+
 /// What every action of `taskgate store` says: its status, and what is on stderr.
 async fn looked_at(home: &Path, variables: &[(&str, &str)], flags: &[&str]) -> (i32, String) {
     let mut said = Vec::new();
@@ -29,7 +32,7 @@ async fn the_file_is_the_one_that_run_would_use() {
     let home = home.path();
     std::fs::write(home.join("taskgate.toml"), BESIDE).unwrap();
     std::fs::write(home.join("named.toml"), NAMED).unwrap();
-    let cases: [(&[(&str, &str)], &[&str], &str); 9] = [
+    let cases: [Case<'_>; 9] = [
         (&[], &[], "beside.db"),
         (&[UPSTREAM], &[], "taskgate.db"),
         (&[("TASKGATE_UPSTREAM", "")], &[], "beside.db"),
