@@ -18,6 +18,7 @@ use std::time::Duration;
 
 pub use overrides::Overrides;
 pub use problem::{Problem, Problems, Wrong};
+pub use server::MEMORY;
 
 use document::{Document, Section};
 

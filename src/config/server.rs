@@ -151,8 +151,8 @@ pub(super) fn admin(section: Section<'_>, overrides: &Overrides, server: SocketA
 
 /// What `store.kind` may be.
 const KINDS: &str = "\"embedded\" or \"memory\"";
-/// The kind of store that has no file.
-const MEMORY: &str = "memory";
+/// The kind of store that has no file, as files and flags name it.
+pub const MEMORY: &str = "memory";
 /// Where tasks are kept unless something else is said.
 const DEFAULT_STORE: &str = "taskgate.db";
 
