@@ -45,6 +45,7 @@ mod store;
 mod store_place;
 mod store_secrets;
 mod store_trouble;
+mod store_trouble_tasks;
 mod streams;
 mod support;
 mod threshold;
