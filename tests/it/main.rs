@@ -49,5 +49,6 @@ mod store_trouble_tasks;
 mod streams;
 mod support;
 mod threshold;
+mod unread;
 mod upstream_itself;
 mod upstream_tasks;
