@@ -17,6 +17,7 @@ mod demo;
 mod drain;
 mod ext;
 mod fidelity;
+mod first_answer;
 mod http;
 mod ids;
 mod intruders;
