@@ -24,6 +24,7 @@ mod intruders;
 mod jobs;
 mod limits;
 mod listening;
+mod liveness;
 mod matrix;
 mod memory;
 mod ownership;
