@@ -6,6 +6,7 @@
 #![allow(unreachable_pub)] // `pub` says what the support offers to the stories
 
 mod across;
+mod after_handle;
 mod answers;
 mod batch;
 mod binary;
