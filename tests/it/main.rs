@@ -55,3 +55,4 @@ mod threshold;
 mod unread;
 mod upstream_itself;
 mod upstream_tasks;
+mod without_credential;
