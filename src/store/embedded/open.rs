@@ -13,6 +13,8 @@ use super::trouble::OpenError;
 
 /// Files up to this many bytes are looked through when they are opened; larger ones by `taskgate store check`.
 const LOOKED_THROUGH: u64 = 32 << 20;
+/// Of `auto_vacuum`: free pages are given back when that is asked for.
+const INCREMENTAL: i64 = 2;
 
 /// Held while the file is in use.
 #[derive(Debug)]
@@ -111,9 +113,12 @@ pub(super) fn writer(path: &Path) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-/// What holds for the file as long as it is open. The first has to stand before anything else is written.
+/// What holds for the file as long as it is open. The first has to stand before anything else is written, and is
+/// written even if it stands.
 fn settle(connection: &Connection) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    if connection.pragma_query_value(None, "auto_vacuum", |row| row.get::<_, i64>(0))? != INCREMENTAL {
+        connection.pragma_update(None, "auto_vacuum", INCREMENTAL)?;
+    }
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     // A commit is on the disk when it returns.
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -142,7 +147,7 @@ mod tests {
             let connection = writer(&path).unwrap();
             let said = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
             assert_eq!(said("synchronous"), 2, "FULL: with a log, less syncs no commit");
-            assert_eq!(said("auto_vacuum"), 2, "INCREMENTAL");
+            assert_eq!(said("auto_vacuum"), INCREMENTAL);
             let log: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
             assert_eq!(log, "wal");
         }
