@@ -1,7 +1,19 @@
 //! Every engine runs the same suite; what only a file has is tested beside it.
 
+#![allow(unreachable_pub)] // `pub` says what `home` offers to the others
+
+#[path = "store/bounds.rs"]
+mod bounds;
 #[path = "store/embedded.rs"]
 mod embedded;
+#[path = "store/home.rs"]
+mod home;
+#[path = "store/odd_rows.rs"]
+mod odd_rows;
+#[path = "store/place.rs"]
+mod place;
+#[path = "store/readiness.rs"]
+mod readiness;
 #[path = "store/short_writes.rs"]
 mod short_writes;
 
