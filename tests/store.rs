@@ -14,6 +14,8 @@ mod odd_rows;
 mod place;
 #[path = "store/readiness.rs"]
 mod readiness;
+#[path = "store/schema_1.rs"]
+mod schema_1;
 #[path = "store/short_writes.rs"]
 mod short_writes;
 
