@@ -16,6 +16,7 @@ mod core;
 mod core_reads;
 mod demo;
 mod drain;
+mod durable_first;
 mod ext;
 mod fidelity;
 mod first_answer;

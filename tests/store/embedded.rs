@@ -283,15 +283,22 @@ async fn an_export_has_results_and_no_secrets() {
     let (ended, _) = finish(&store, 3).await;
     let secret = taskgate::task::Sealed("hunter2".into());
     store.create(&Task { execution: Execution::Local { repeat: Some(secret) }, ..working() }).await.expect("created");
+    // As an upstream may have laid it out: the breaks in it stand between values, those of the text are escaped.
+    let (wide, text) = (working(), "{\n  \"a\": [1,\r\n 2],\n \"b\": \"x\\ny\"\n}");
+    store.create(&wide).await.expect("created");
+    let laid_out = done(&wide, text.len());
+    assert_eq!(store.replace(&laid_out, Some(text.into())).await, Ok(Replaced::Done));
     let mut out = Vec::new();
     // While the store is in use.
-    assert_eq!(embedded::export(&home.path(), &mut out).unwrap(), (2, vec![]));
+    assert_eq!(embedded::export(&home.path(), &mut out).unwrap(), (3, vec![]));
     store.close().await;
     let text = String::from_utf8(out).unwrap();
+    assert_eq!(text.split(['\r', '\n']).count(), 3 + 1, "a line for each: {text}");
     let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((&lines[0]["number"], &lines[0]["id"]), (&1.into(), &ended.id.short().into()));
     assert!(!text.contains(&ended.id.to_string()), "whoever has a whole id may read a job: {text}");
     assert_eq!((&lines[0]["status"], &lines[0]["result"]), (&"completed".into(), &777.into()));
     assert_eq!((&lines[1]["status"], lines[1].get("result")), (&"working".into(), None));
+    assert_eq!(lines[2]["result"], serde_json::json!({"a": [1, 2], "b": "x\ny"}));
     assert!(!text.contains("hunter2") && !text.contains("0101010101"), "{text}");
 }
