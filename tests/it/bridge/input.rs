@@ -29,7 +29,9 @@ async fn asking(latch: &Latch, threshold_ms: u64) -> (Upstream, Gate) {
 }
 
 fn call(arguments: Value) -> Value {
-    json!({"name": "ask", "arguments": arguments})
+    let mut params = json!({"name": "ask"});
+    params["arguments"] = arguments;
+    params
 }
 
 #[tokio::test]
@@ -149,7 +151,8 @@ async fn questions_in_flight_go_out_together_and_what_is_missing_is_asked_again(
     let (confirm, roots) = (of("elicitation/create"), of("roots/list"));
     let partial = json!({confirm.clone(): {"action": "cancel"}, "unknown": {"x": 1}});
     let second = client.retry("tools/call", call(json!({})), &first, partial).await;
-    assert_eq!(asked(&second).iter().map(|(key, _)| key.clone()).collect::<Vec<_>>(), [roots.clone()]);
+    let left: Vec<String> = asked(&second).into_iter().map(|(key, _)| key).collect();
+    assert_eq!(left, std::slice::from_ref(&roots));
     assert_ne!(second.result()["requestState"], first.result()["requestState"]);
     let done = client.retry("tools/call", call(json!({})), &second, json!({roots: {"roots": []}})).await;
     assert_eq!(done.text(), r#"[{"action":"cancel"},{"roots":[]}]"#);
