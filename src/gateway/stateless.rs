@@ -17,7 +17,7 @@ use super::{Gateway, Handling, Reply, Request, Route, plain};
 
 /// What becomes of a request that taskgate does not answer by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ground {
+pub(super) enum Ground {
     /// It is translated.
     Bridged,
     /// The upstream's own answer passes.
@@ -41,6 +41,10 @@ impl Gateway {
             // Closing the stream is the signal.
             (Kind::Notification, _) if message.method() == method::CANCELLED => {
                 plain(Answer::empty(StatusCode::ACCEPTED)).into()
+            }
+            (Kind::Request, Some(id)) if message.method() == method::LISTEN => {
+                let (ground, stateless) = (ground(&route, params), (route, request));
+                self.later(|gateway| async move { gateway.subscribe_stateless(ground, stateless, message, &id).await })
             }
             (Kind::Request, Some(id)) if ground(&route, params) == Ground::Bridged => {
                 self.bridged(route, request, message, &id).into()

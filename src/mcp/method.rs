@@ -34,6 +34,22 @@ pub const SAMPLING_CREATE: &str = "sampling/createMessage";
 pub const ROOTS_LIST: &str = "roots/list";
 /// Asks what a server can do (2026-07-28).
 pub const DISCOVER: &str = "server/discover";
+/// Asks to be told when lists or resources change (2026-07-28).
+pub const LISTEN: &str = "subscriptions/listen";
+/// Tells what of a subscription is honoured (2026-07-28).
+pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+/// Tells how a task stands (SEP-2663).
+pub const TASKS_CHANGED: &str = "notifications/tasks";
+/// Says that the list of prompts is another now.
+pub const PROMPTS_LIST_CHANGED: &str = "notifications/prompts/list_changed";
+/// Says that the list of resources is another now.
+pub const RESOURCES_LIST_CHANGED: &str = "notifications/resources/list_changed";
+/// Says that a resource is another now.
+pub const RESOURCE_UPDATED: &str = "notifications/resources/updated";
+/// Asks to be told when a resource changes.
+pub const RESOURCES_SUBSCRIBE: &str = "resources/subscribe";
+/// Takes that back.
+pub const RESOURCES_UNSUBSCRIBE: &str = "resources/unsubscribe";
 /// Lists prompts.
 pub const PROMPTS_LIST: &str = "prompts/list";
 /// Reads a prompt.

@@ -10,6 +10,7 @@ mod options;
 mod patience;
 mod seal;
 mod sessions;
+mod subscribers;
 
 pub use calls::{Calls, InFlight, Named, Phase, Ticket};
 pub use catalog::{Catalog, Tool};
@@ -20,3 +21,4 @@ pub use options::Options;
 pub use patience::{Habit, Patience};
 pub use seal::Seal;
 pub use sessions::Sessions;
+pub use subscribers::{News, Place, Subscribed, Subscribers};

@@ -10,7 +10,7 @@ use tracing::debug;
 
 use crate::task::Fingerprint;
 
-use super::{Catalog, Fingerprints, Hello, Options, Session};
+use super::{Catalog, Fingerprints, Hello, Options, Session, Subscribers};
 
 /// How often idle sessions are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -29,6 +29,7 @@ pub struct Sessions {
     /// The tools as anybody saw them last: a guess for who has not asked.
     latest: Mutex<Option<Arc<Catalog>>>,
     start: Instant,
+    subscribers: Arc<Subscribers>,
 }
 
 impl Sessions {
@@ -43,7 +44,14 @@ impl Sessions {
             catalogs: DashMap::new(),
             latest: Mutex::new(None),
             start: Instant::now(),
+            subscribers: Arc::default(),
         }
+    }
+
+    /// Who else listens to what is said in them.
+    #[must_use]
+    pub fn subscribers(&self) -> &Arc<Subscribers> {
+        &self.subscribers
     }
 
     /// The session with this id, if it is known; counts as a sign of life.

@@ -8,8 +8,9 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use crate::jsonrpc::Envelope;
 use crate::mcp::header::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::session::{Session, Sessions};
+use crate::session::{Place, Session, Sessions};
 use crate::telemetry::metrics::{Metrics, UpstreamTimer};
 
 use super::{Client, Error, Facts, Options, Outbound, Resume, headers};
@@ -222,6 +223,13 @@ impl Leg {
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&HeaderValue> {
         self.way.headers.get(name)
+    }
+
+    /// The upstream said something to this caller: whoever subscribed to it hears of it.
+    pub fn told(&self, message: &Envelope) {
+        let session = self.session.as_ref().map(|session| session.fingerprint);
+        let place = Place { session, credential: self.credential() };
+        self.upstream.sessions.subscribers().told(place, message);
     }
 
     /// The caller's own request, as it came.

@@ -255,6 +255,7 @@ impl Deferred {
     }
 
     async fn notice(&mut self, message: &Envelope) {
+        self.held.assignment.leg.told(message);
         if message.method() != method::PROGRESS {
             return;
         }

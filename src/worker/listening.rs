@@ -125,8 +125,10 @@ impl Worker {
         }
     }
 
-    /// Keeps the session's stream open while a call of its runs in the background.
-    pub(super) fn attend(&self, leg: &Leg, limit: u64) -> Option<Need> {
+    /// Keeps the session's stream open while somebody hears of what comes on it by another way than listening: a call
+    /// that runs in the background, or a subscriber. `None` without a session.
+    #[must_use]
+    pub fn attend(&self, leg: &Leg, limit: u64) -> Option<Need> {
         let session = leg.session.as_ref()?;
         let (need, asking) = session.hub().need();
         if let Some(asking) = asking.filter(|_| leg.upstream.streams() != Streams::None) {
@@ -341,6 +343,7 @@ impl Reader {
         // The upstream's ids mean nothing to a client.
         let relayed = Event { id: None, retry: None, ..event.clone() };
         let Ok(message) = Envelope::read(data.clone()) else { return session.hub().relay(relayed).await };
+        self.leg.told(&message);
         match (message.kind(), message.method()) {
             (MessageKind::Notification, method::PROGRESS) => {
                 let params = Params::peek(message.params());

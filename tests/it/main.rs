@@ -52,6 +52,7 @@ mod store_secrets;
 mod store_trouble;
 mod store_trouble_tasks;
 mod streams;
+mod subscriptions;
 mod support;
 mod threshold;
 mod unread;

@@ -1,6 +1,7 @@
 //! A stateless client in front of an upstream that only opens sessions: taskgate has sessions in its name, and
 //! translates both ways.
 
+mod news;
 mod open;
 mod phrase;
 mod pool;
@@ -25,6 +26,7 @@ use open::{Alone, Opened};
 use phrase::Phrase;
 use pool::{Got, Kind, Owner, Share};
 
+pub(super) use news::Told;
 pub(super) use pool::Pools;
 
 /// Methods that the stateless era does not have.

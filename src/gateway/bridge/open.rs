@@ -19,6 +19,7 @@ use crate::upstream::{Leg, Speaks, Upstream};
 use super::super::caller::Caller;
 use super::super::hello::result_in;
 use super::super::{Gateway, Request};
+use super::news::Resources;
 
 /// How long a server may take to hear that a session has ended.
 const CLOSED: Duration = Duration::from_secs(10);
@@ -40,6 +41,8 @@ pub(in crate::gateway) struct Opened {
     work: Work,
     /// Whether the server was told to send log messages of every level: each client says anew which it wants.
     logs: OnceCell<()>,
+    /// What those who listen have subscribed to.
+    pub(super) resources: Resources,
 }
 
 /// A session that ends with the request it was opened for.
@@ -160,7 +163,16 @@ impl Gateway {
         let _ = timeout(INITIALIZED, upstream.client.send(initialized)).await;
         info!(path = &*upstream.options.path, "opened an upstream session for a stateless client");
         let work = self.inner.worker.work.clone();
-        Opened { session, told: told.into(), server_info, version, leg, work, logs: OnceCell::new() }
+        Opened {
+            session,
+            told: told.into(),
+            server_info,
+            version,
+            leg,
+            work,
+            logs: OnceCell::new(),
+            resources: Resources::default(),
+        }
     }
 
     /// Closes sessions that no request has used for a while. For ever; cancel safe.
