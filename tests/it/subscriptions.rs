@@ -80,16 +80,13 @@ impl Stream {
 
 /// A server of slow tools, and its latch.
 fn slow(latch: &Latch) -> Builder {
-    Upstream::builder()
-        .tool("slow", script::accepted(latch, "slow end"))
-        .tool(
-            "forever",
-            script::script(|mut call| async move {
-                call.open();
-                call.cancelled().await
-            }),
-        )
-        .tool("curious", script::curious(&Latch::opened()))
+    Upstream::builder().tool("slow", script::accepted(latch, "slow end")).tool(
+        "forever",
+        script::script(|mut call| async move {
+            call.open();
+            call.cancelled().await
+        }),
+    )
 }
 
 /// Clients of both eras in front of servers that open sessions.

@@ -108,7 +108,7 @@ impl Crossing {
             return self.come_back(&state, to).await;
         }
         for attempt in 1..=ATTEMPTS {
-            let lease = match self.lease().await {
+            let lease = match self.lease(pool::Purpose::Request).await {
                 Ok(lease) => lease,
                 Err(answer) => return to.done(self.phrase(None).answer(answer)).await,
             };
@@ -173,7 +173,7 @@ impl Crossing {
     }
 
     /// The session this request goes to.
-    async fn lease(&self) -> Result<Lease, Answer> {
+    async fn lease(&self, purpose: pool::Purpose) -> Result<Lease, Answer> {
         let params = Params::peek(self.message.params());
         let upstream = &self.route.upstream;
         let caller = self.caller();
@@ -188,7 +188,7 @@ impl Crossing {
             capabilities: digest(&[params.meta().capabilities.unwrap_or("{}")]),
             query: self.request.query.clone(),
         };
-        match self.gateway.inner.pools.of(owner, bridging.max_sessions.0).get(&kind).await {
+        match self.gateway.inner.pools.of(owner, bridging.max_sessions.0).get(&kind, purpose).await {
             Got::Share(share) => Ok(Lease::Shared(Arc::new(share))),
             Got::Turn(turn, closed) => {
                 if let Some(closed) = closed {

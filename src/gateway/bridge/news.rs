@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::StatusCode;
 use tokio::sync::Mutex;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use crate::call::Answer;
@@ -27,12 +27,13 @@ use crate::upstream::{Leg, Streams};
 
 use super::super::ask::ask;
 use super::super::{Gateway, Request, Route};
+use super::pool::Purpose;
 use super::{Crossing, Lease};
 
 /// How long a stream to the upstream may take to begin before the client is told that it listens.
 const BEGUN: Duration = Duration::from_millis(250);
-/// How long a server may take to answer a subscription to a resource, and how many are asked for at a time.
-const SUBSCRIBED: Duration = Duration::from_secs(10);
+/// How long a server may take to answer, and how many resources are subscribed to at a time.
+const ANSWERED: Duration = Duration::from_secs(10);
 const AT_A_TIME: usize = 16;
 /// How long after a session was lost another is opened, at first and at most.
 const SOON: Duration = Duration::from_millis(100);
@@ -75,7 +76,7 @@ impl Gateway {
         filter: &Filter,
     ) -> Result<(Told, Filter), Answer> {
         let crossing = Arc::new(Crossing { gateway: self.clone(), route, request, message, id: id.clone() });
-        let lease = crossing.lease().await.map_err(|answer| crossing.phrase(None).answer(answer))?;
+        let lease = crossing.lease(Purpose::Listening).await.map_err(|answer| crossing.phrase(None).answer(answer))?;
         let wanted = subscription::offered(filter, &lease.opened().told);
         let sessions = &crossing.route.upstream.sessions;
         let heard = Arc::new(sessions.subscribers().subscribe(crossing.caller().leg.credential(), wanted.clone()));
@@ -108,16 +109,20 @@ impl Told {
 
 /// Stays in a session, and in another when that is lost. For ever; cancel safe.
 async fn upkeep(mut stay: Stay, heard: Arc<Subscribed>, uris: Vec<String>) {
+    let mut wait = SOON;
     loop {
+        let begun = Instant::now();
         stay.lost().await;
-        stay.lease.forget();
+        stay.give_up().await;
         let crossing = stay.crossing.clone();
         drop(stay);
-        let mut wait = SOON;
+        if begun.elapsed() > LATE {
+            wait = SOON;
+        }
         stay = loop {
             sleep(wait).await;
             wait = (wait * 2).min(LATE);
-            let begun = match crossing.lease().await {
+            let begun = match crossing.lease(Purpose::Listening).await {
                 Ok(lease) => Stay::begin(&crossing, lease, &heard, &uris).await,
                 Err(answer) => Err(answer),
             };
@@ -152,6 +157,17 @@ impl Stay {
         drop(timeout(BEGUN, opened.session.hub().answered()).await);
         let uris = opened.resources.enter(&leg, uris).await;
         Self { lease, leg, uris, crossing, _need: need }
+    }
+
+    /// Nobody else gets the session, unless the server says that it is there.
+    async fn give_up(&self) {
+        if self.lease.opened().session.is_ended() {
+            return;
+        }
+        let is_there = timeout(ANSWERED, ask(&self.leg, method::PING, "{}"));
+        if !matches!(is_there.await, Ok(Some(_))) {
+            self.lease.forget();
+        }
     }
 
     /// Resolves when nothing more is heard in this session. Cancel safe.
@@ -225,5 +241,5 @@ impl Resources {
 /// Whether the server takes this request about a resource.
 async fn told(leg: &Leg, method: &str, uri: &str) -> bool {
     let params = Object::new().string("uri", uri).finish();
-    matches!(timeout(SUBSCRIBED, ask(leg, method, &params)).await, Ok(Some(_)))
+    matches!(timeout(ANSWERED, ask(leg, method, &params)).await, Ok(Some(_)))
 }

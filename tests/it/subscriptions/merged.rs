@@ -17,14 +17,14 @@ fn listens(latch: &Latch, theirs: Value) -> Builder {
             call.result(&json!({"resultType": "complete", "_meta": {TAG: id}}));
         }
     });
-    slow(&Latch::new()).on("subscriptions/listen", listen)
+    slow(&Latch::new()).without_sessions().on("subscriptions/listen", listen)
 }
 
 fn stateless(gate: &Gate) -> Client {
     gate.client().bearer("a").stateless_with_tasks(json!({}))
 }
 
-/// A gate that passes stateless requests on, and one of the same upstream that makes tasks, over one store.
+/// A gate that passes stateless requests on.
 async fn passing(upstream: &Upstream) -> Gate {
     Gate::start(upstream, "[upstream]\nbridge = \"off\"\n").await
 }
@@ -34,7 +34,7 @@ async fn one_acknowledgement_for_both() {
     let latch = Latch::new();
     let upstream = listens(&latch, json!({"toolsListChanged": true, "taskIds": ["theirs"]})).start().await;
     let gate = passing(&upstream).await;
-    let session = gate.client().bearer("a").extension().open().await;
+    let session = gate.client().bearer("a").extension_per_request();
     let task = session.call("forever", json!({})).await.task();
     let filter = json!({"taskIds": [task, "theirs"], "toolsListChanged": true, "later": {"n": 1}});
     for (client, rest) in [
@@ -58,7 +58,7 @@ async fn the_upstreams_end_is_the_end_unless_tasks_are_ours() {
     let latch = Latch::opened();
     let upstream = listens(&latch, json!({"toolsListChanged": true})).start().await;
     let gate = passing(&upstream).await;
-    let session = gate.client().bearer("a").extension().open().await;
+    let session = gate.client().bearer("a").extension_per_request();
     let task = session.call("forever", json!({})).await.task();
     let client = stateless(&gate);
     let (mut none, _) = Stream::open(&client, "1", json!({"taskIds": ["theirs"], "toolsListChanged": true})).await;
@@ -76,7 +76,7 @@ async fn the_upstreams_end_is_the_end_unless_tasks_are_ours() {
 async fn who_knows_no_subscriptions_is_not_missed() {
     let upstream = slow(&Latch::new()).without_sessions().start().await;
     let gate = passing(&upstream).await;
-    let session = gate.client().bearer("a").extension().open().await;
+    let session = gate.client().bearer("a").extension_per_request();
     let task = session.call("forever", json!({})).await.task();
     for client in [&session, &stateless(&gate)] {
         let filter = json!({"taskIds": [task], "toolsListChanged": true});
@@ -95,7 +95,7 @@ async fn an_upstream_that_refuses_answers_itself() {
     let refuses = script::responds(401, &[("www-authenticate", "Bearer")], b"who are you?");
     let upstream = slow(&Latch::new()).without_sessions().on("subscriptions/listen", refuses).start().await;
     let gate = passing(&upstream).await;
-    for client in [gate.client().extension().open().await, stateless(&gate)] {
+    for client in [gate.client().extension_per_request(), stateless(&gate)] {
         let reply = ask(&client, "1", json!({"taskIds": [], "toolsListChanged": true})).await;
         assert_eq!((reply.status, reply.header("www-authenticate")), (401, Some("Bearer")));
     }

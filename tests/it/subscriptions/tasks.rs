@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::support::client::text_request;
-use crate::support::upstream::script::script;
+use crate::support::upstream::script::{self, script};
 
 #[tokio::test]
 async fn b61c_own_tasks_are_told_of_and_others_are_left_out() {
@@ -66,22 +66,27 @@ async fn b61c_the_whole_task_is_pushed_and_closing_the_stream_cancels_nothing() 
 
 #[tokio::test]
 async fn questions_are_pushed_and_failures_as_well() {
-    let upstream = slow(&Latch::new())
-        .tool(
-            "fails",
-            script(|mut call| async move {
-                call.open();
-                tokio::time::sleep(ms(150)).await;
-                call.error(-32042, "out of tokens", &json!({"left": 0}));
-            }),
-        )
-        .start()
-        .await;
-    let (_gate, clients) = both(&upstream, "[tasks]\nthreshold = \"0s\"").await;
+    let latch = Latch::new();
+    let fails = script::accepted_then(&latch, |mut call| async move {
+        call.error(-32042, "out of tokens", &json!({"left": 0}));
+    });
+    let asks = script::accepted_then(&latch, |mut call| async move {
+        let schema = json!({"type": "object", "properties": {"go": {"type": "boolean"}}});
+        let params = json!({"message": "go on?", "requestedSchema": schema});
+        let answer = call.ask(&json!(0), "elicitation/create", &params).await;
+        call.say(&answer["result"].to_string());
+    });
+    let upstream = slow(&latch).tool("curious", asks).tool("fails", fails).start().await;
+    let (_gate, clients) = both(&upstream, "").await;
+    let mut open = Vec::new();
     for client in &clients {
-        let (asks, fails) = (client.call("curious", json!({})).await, client.call("fails", json!({})).await.task());
-        let asks = asks.task();
-        let (mut stream, _) = Stream::open(client, "1", json!({"taskIds": [asks, fails]})).await;
+        let (asks, fails) =
+            (client.call("curious", json!({})).await.task(), client.call("fails", json!({})).await.task());
+        let (stream, _) = Stream::open(client, "1", json!({"taskIds": [asks, fails]})).await;
+        open.push((client, asks, fails, stream));
+    }
+    latch.open();
+    for (client, asks, fails, mut stream) in open {
         let (mut answered, mut ends) = (false, Vec::new());
         while ends.len() < 2 {
             let told = stream.task().await;
