@@ -84,7 +84,7 @@ fn slow(latch: &Latch) -> Builder {
         "forever",
         script::script(|mut call| async move {
             call.open();
-            call.cancelled().await
+            call.cancelled().await;
         }),
     )
 }

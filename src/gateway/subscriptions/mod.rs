@@ -25,6 +25,7 @@ use crate::dialect::ext;
 use crate::jsonrpc::{Envelope, Id};
 use crate::mcp::subscription::{self, Filter};
 use crate::mcp::{Era, Params};
+use crate::session::Session;
 use crate::task::{Event as Change, Status, Task, TaskId};
 use crate::upstream::Leg;
 use crate::worker::failed;
@@ -242,7 +243,7 @@ impl Subscription {
 
     async fn run(self, first: Bytes, mut source: Source) {
         let session = self.caller.session().cloned();
-        let _kept = session.as_ref().map(|session| session.keep());
+        let _kept = session.as_ref().map(Session::keep);
         let worker = self.gateway.inner.worker.clone();
         let mut follow = Follow::new(&worker.tasks, self.tasks.iter().map(|task| task.id));
         if self.say(first).await {

@@ -44,7 +44,7 @@ async fn one_acknowledgement_for_both() {
         let before = upstream.of("subscriptions/listen").len();
         let (mut stream, honoured) = Stream::open(client, "\"s\"", filter.clone()).await;
         assert_eq!(honoured, json!({"toolsListChanged": true, "taskIds": [task, "theirs"]}));
-        let mut told = vec![stream.next().await, stream.next().await];
+        let mut told = [stream.next().await, stream.next().await];
         told.sort_by_key(|message| message["method"].to_string());
         assert_eq!(told[0]["params"]["taskId"], json!(task));
         assert_eq!(told[1]["method"], "notifications/tools/list_changed");
