@@ -10,6 +10,7 @@ mod catalog;
 mod end;
 mod forward;
 mod hello;
+mod job_input;
 mod jobs;
 mod listen;
 mod options;
