@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::jsonrpc::{Envelope, Id, request};
@@ -197,6 +197,38 @@ impl Leg {
     pub fn stateless(self, meta: Option<&str>) -> Self {
         let way = Way { meta: meta.map(Into::into), ..Way::clone(&self.way) };
         Self { era: Era::Stateless, way: Arc::new(way), ..self }
+    }
+
+    /// The headers that repeat arguments of the caller's request.
+    #[must_use]
+    pub fn repeated(&self) -> Vec<(String, String)> {
+        let headers = self.way.headers.iter().filter(|(name, _)| name.as_str().starts_with(PARAM_PREFIX));
+        headers.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))).collect()
+    }
+
+    /// The same way with such headers.
+    #[must_use]
+    pub fn repeating(self, headers: &[(String, String)]) -> Self {
+        let mut all = HeaderMap::clone(&self.way.headers);
+        for (name, value) in headers {
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+                all.append(name, value);
+            }
+        }
+        let way = Way { headers: Arc::new(all), ..Way::clone(&self.way) };
+        Self { way: Arc::new(way), ..self }
+    }
+
+    /// The caller's own request again, after a restart: with all headers that repeat its body.
+    #[must_use]
+    pub fn again(&self, body: Bytes) -> Outbound {
+        let again = self.message(body);
+        let mut headers = HeaderMap::clone(&again.headers);
+        let of_arguments = self.way.headers.iter().filter(|(name, _)| name.as_str().starts_with(PARAM_PREFIX));
+        for (name, value) in of_arguments {
+            headers.insert(name.clone(), value.clone());
+        }
+        Outbound { headers: Arc::new(headers), ..again }
     }
 
     /// Goes to another path on the upstream's server.
