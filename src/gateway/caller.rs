@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::call::{Error, Outgoing, Priming, Standing};
 use crate::dialect::{Declared, Dialect, JobNames, Spelling, reading, select};
-use crate::jsonrpc::Envelope;
+use crate::jsonrpc::{Envelope, Rope};
 use crate::mcp::{Abilities, Era, OwnTasks, Params, Version, header, method, with_result_type, without_result_type};
 use crate::session::{Catalog, Habit, Session};
 use crate::task::{Fingerprint, Identity, Task};
@@ -38,6 +38,8 @@ pub(super) struct Caller {
     pub(super) method: &'static str,
     /// How it can be asked something before it has its answer.
     pub(super) reach: Reach,
+    /// Why taskgate answers nothing but an error by itself, if it does not.
+    pub(super) unfit: Option<Error>,
     /// What its call needs until it has ended.
     pub(super) kept: Option<Arc<dyn Any + Send + Sync>>,
     takes_events: bool,
@@ -90,6 +92,7 @@ impl Caller {
             received: request.received,
             method: word(message),
             reach: reach_of(request),
+            unfit: None,
             kept: None,
             takes_events: request.takes_events,
             is_alone: true,
@@ -120,6 +123,7 @@ impl Caller {
             received: request.received,
             method: word(message),
             reach: reach_of(request),
+            unfit: None,
             kept: None,
             takes_events: request.takes_events,
             is_alone: true,
@@ -155,9 +159,25 @@ impl Caller {
         self.identity.credential
     }
 
-    /// Which tasks the upstream speaks itself, as it said in `initialize`: those are its own business.
+    /// Which tasks the upstream speaks itself, as it said in `initialize` or `server/discover`: those are its own business.
     pub(super) fn upstream_tasks(&self) -> OwnTasks {
+        if self.is_native() {
+            return self.leg.upstream.facts.own_tasks();
+        }
         self.session().and_then(|session| session.hello()).map(|hello| hello.server.own_tasks).unwrap_or_default()
+    }
+
+    /// Whether both it and what is between it and its upstream are of the stateless era.
+    pub(super) fn is_native(&self) -> bool {
+        self.era == Era::Stateless && self.leg.era == Era::Stateless
+    }
+
+    /// A result of taskgate's own as its era has it.
+    pub(super) fn as_told(&self, result: Rope) -> Rope {
+        match self.era {
+            Era::Stateless => Rope::default().with(with_result_type(&result.join())),
+            Era::Handshake => result,
+        }
     }
 
     /// Whom it is like in how long it waits.
@@ -240,7 +260,7 @@ impl Caller {
     /// If it is something else.
     pub(super) fn check_version(&self) -> Result<(), Error> {
         if self.era == Era::Stateless {
-            return Ok(());
+            return self.unfit.clone().map_or(Ok(()), Err);
         }
         let Some(stated) = self.leg.header(header::PROTOCOL_VERSION) else { return Ok(()) };
         let negotiated_later = self

@@ -8,6 +8,7 @@ mod call_tool;
 mod caller;
 mod catalog;
 mod end;
+mod eras;
 mod forward;
 mod hello;
 mod job_input;

@@ -34,6 +34,8 @@ pub const SAMPLING_CREATE: &str = "sampling/createMessage";
 pub const ROOTS_LIST: &str = "roots/list";
 /// Asks what a server can do (2026-07-28).
 pub const DISCOVER: &str = "server/discover";
+/// Listens to what changes (2026-07-28).
+pub const SUBSCRIPTIONS_LISTEN: &str = "subscriptions/listen";
 /// Lists prompts.
 pub const PROMPTS_LIST: &str = "prompts/list";
 /// Reads a prompt.

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::mcp::header::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use crate::jsonrpc::{Envelope, Id, request};
+use crate::mcp::header::{LAST_EVENT_ID, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
+use crate::mcp::{Era, own_request, routing};
 use crate::session::{Session, Sessions};
 use crate::telemetry::metrics::{Metrics, UpstreamTimer};
 
@@ -108,6 +110,8 @@ pub struct Leg {
     pub upstream: Arc<Upstream>,
     /// The session, if the caller named one.
     pub session: Option<Arc<Session>>,
+    /// The era that is spoken on it.
+    pub era: Era,
     way: Arc<Way>,
 }
 
@@ -117,6 +121,8 @@ struct Way {
     uri: Uri,
     headers: Arc<HeaderMap>,
     credential: Option<HeaderValue>,
+    /// What each request of the caller's says in `_meta`, where the era wants it.
+    meta: Option<Arc<str>>,
 }
 
 impl Leg {
@@ -143,7 +149,14 @@ impl Leg {
         Self {
             upstream,
             session,
-            way: Arc::new(Way { query: query.map(Into::into), uri, headers: Arc::new(headers), credential }),
+            era: Era::Handshake,
+            way: Arc::new(Way {
+                query: query.map(Into::into),
+                uri,
+                headers: Arc::new(headers),
+                credential,
+                meta: None,
+            }),
         }
     }
 
@@ -177,6 +190,45 @@ impl Leg {
         headers.remove(COOKIE);
         let way = Way { headers: Arc::new(headers), ..Way::clone(&self.way) };
         Self { session: None, way: Arc::new(way), ..self }
+    }
+
+    /// The same in the stateless era, with what the caller's request says in `_meta`.
+    #[must_use]
+    pub fn stateless(self, meta: Option<&str>) -> Self {
+        let way = Way { meta: meta.map(Into::into), ..Way::clone(&self.way) };
+        Self { era: Era::Stateless, way: Arc::new(way), ..self }
+    }
+
+    /// The headers that repeat arguments of the caller's request.
+    #[must_use]
+    pub fn repeated(&self) -> Vec<(String, String)> {
+        let headers = self.way.headers.iter().filter(|(name, _)| name.as_str().starts_with(PARAM_PREFIX));
+        headers.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))).collect()
+    }
+
+    /// The same way with such headers.
+    #[must_use]
+    pub fn repeating(self, headers: &[(String, String)]) -> Self {
+        let mut all = HeaderMap::clone(&self.way.headers);
+        for (name, value) in headers {
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+                all.append(name, value);
+            }
+        }
+        let way = Way { headers: Arc::new(all), ..Way::clone(&self.way) };
+        Self { way: Arc::new(way), ..self }
+    }
+
+    /// The caller's own request again, after a restart: with all headers that repeat its body.
+    #[must_use]
+    pub fn again(&self, body: Bytes) -> Outbound {
+        let again = self.message(body);
+        let mut headers = HeaderMap::clone(&again.headers);
+        let of_arguments = self.way.headers.iter().filter(|(name, _)| name.as_str().starts_with(PARAM_PREFIX));
+        for (name, value) in of_arguments {
+            headers.insert(name.clone(), value.clone());
+        }
+        Outbound { headers: Arc::new(headers), ..again }
     }
 
     /// Goes to another path on the upstream's server.
@@ -230,10 +282,26 @@ impl Leg {
         Outbound { method, uri: self.way.uri.clone(), headers: self.way.headers.clone(), body }
     }
 
+    /// A request of taskgate's own in the caller's name, now: with the caller's headers, and its `_meta` where the era
+    /// wants one.
+    #[must_use]
+    pub fn own_request(&self, id: &Id, method: &str, params: &str) -> Outbound {
+        let text = request(id, method, params);
+        let text = match self.era {
+            Era::Handshake => text,
+            Era::Stateless => own_request(&text, self.way.meta.as_deref()),
+        };
+        let mut headers = HeaderMap::clone(&self.way.headers);
+        self.route(&mut headers, &text);
+        Outbound { headers: Arc::new(headers), ..self.request(Method::POST, text) }
+    }
+
     /// A message in the caller's name, later: with the latest credential of its session.
     #[must_use]
     pub fn message(&self, body: Bytes) -> Outbound {
-        let headers = Arc::new(self.latest());
+        let mut headers = self.latest();
+        self.route(&mut headers, &body);
+        let headers = Arc::new(headers);
         Outbound { method: Method::POST, uri: self.way.uri.clone(), headers, body }
     }
 
@@ -264,6 +332,26 @@ impl Leg {
     pub fn accepted(&self, answer: &HeaderMap) {
         if let Some(session) = &self.session {
             session.accepted(self.credential(), answer);
+        }
+    }
+
+    /// In the stateless era headers repeat what the body says.
+    fn route(&self, headers: &mut HeaderMap, body: &Bytes) {
+        if self.era == Era::Handshake {
+            return;
+        }
+        let stale: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(PARAM_PREFIX)).cloned().collect();
+        for name in stale {
+            headers.remove(name);
+        }
+        headers.remove(NAME);
+        let Ok(message) = Envelope::read(body.clone()) else { return };
+        if let Ok(method) = HeaderValue::from_str(message.method()) {
+            headers.insert(METHOD, method);
+        }
+        let name = routing::name_of(message.method(), message.params());
+        if let Some(Ok(name)) = name.map(|name| HeaderValue::from_str(&routing::encode(&name))) {
+            headers.insert(NAME, name);
         }
     }
 

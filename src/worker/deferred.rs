@@ -74,7 +74,7 @@ impl Deferred {
         let mut deferred = Box::new(Self::new(held, task, permit));
         async move {
             let ended = deferred.held.worker.tasks.ended(deferred.task.id);
-            deferred.reopen();
+            Box::pin(deferred.reopen()).await;
             Box::pin(deferred.take_over()).await;
             let end = deferred.wait(&ended).await;
             Box::pin(deferred.conclude(end)).await;
@@ -231,16 +231,14 @@ impl Deferred {
             Came::Part(Arrived::Body(body)) => {
                 let upcall = &self.held.upcall;
                 match response(upcall.status(), upcall.kind(), &body) {
-                    Ok(message) if self.held.follow(&message) => None,
-                    Ok(message) => Some(outcome(&message)),
+                    Ok(message) => self.answered(&message).await,
                     Err(error) => Some(End::Failed(error.into_failure())),
                 }
             }
             Came::Part(Arrived::Event(event)) => {
                 let message = event.data.and_then(|data| Envelope::read(data).ok())?;
                 match message.kind() {
-                    MessageKind::Response if self.held.follow(&message) => None,
-                    MessageKind::Response => Some(outcome(&message)),
+                    MessageKind::Response => self.answered(&message).await,
                     MessageKind::Request => {
                         Box::pin(self.asked(&message)).await;
                         None
@@ -252,6 +250,14 @@ impl Deferred {
                 }
             }
         }
+    }
+
+    /// The upstream's answer: the end, unless it is a task of its own, or asks.
+    async fn answered(&mut self, message: &Envelope) -> Option<End> {
+        if self.held.follow(message) || Box::pin(self.ask_in_record(message)).await {
+            return None;
+        }
+        Some(outcome(message))
     }
 
     async fn notice(&mut self, message: &Envelope) {

@@ -124,14 +124,16 @@ impl Worker {
         let version = known.version.as_deref().and_then(|version| HeaderValue::from_str(version).ok());
         let shown = (version.as_ref(), credential.as_ref());
         let leg = Leg::of_absent(upstream, session, shown, known.query.as_deref());
+        let leg = if known.stateless { leg.stateless(None).repeating(&known.repeated) } else { leg };
         info!(task = task.id.short(), tool = &*task.tool, how = task.execution.word(), "going on with a task");
         let left = known.left(&task, self.tasks.now());
-        let assignment = self.assignment(&known, leg, ticket);
+        let mut assignment = self.assignment(&known, leg, ticket);
         let limits = limits(&assignment);
         let upcall = match (&task.execution, known.request) {
             (Execution::Resumable { cursor, wait, .. }, _) => Upcall::resumed(&assignment.leg, (cursor, *wait), limits),
             (Execution::Local { .. }, Some(request)) => {
-                Upcall::start(&assignment.leg, assignment.leg.message(request.into()), limits)
+                assignment.request = assignment.leg.again(request.into());
+                Upcall::start(&assignment.leg, assignment.request.clone(), limits)
             }
             _ => Upcall::Over,
         };

@@ -7,7 +7,8 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use crate::jsonrpc::Id;
-use crate::upstream::{Arrived, Error, Exchange, Kind, Leg, Limits, Outbound};
+use crate::mcp::Era;
+use crate::upstream::{Arrived, Error, Exchange, Kind, Leg, Limits, Outbound, Resume};
 
 use super::shared::{self, Follower};
 use super::{Assignment, Worker};
@@ -44,6 +45,11 @@ impl Came {
     }
 }
 
+/// How a stream of the answer is taken up again: not at all in the stateless era.
+fn resume(leg: &Leg) -> Option<Resume> {
+    (leg.era == Era::Handshake).then(|| leg.resume())
+}
+
 impl Upcall {
     /// Sends the request of `assignment`, or joins an equal one. Returns too what may be sent once more.
     pub(super) fn begin(worker: &Worker, assignment: &mut Assignment, limits: Limits) -> (Self, Option<Outbound>) {
@@ -56,17 +62,22 @@ impl Upcall {
 
     /// Begins to send `request`.
     pub(super) fn start(leg: &Leg, request: Outbound, limits: Limits) -> Self {
-        let (client, resume) = (leg.upstream.client.clone(), leg.resume());
-        Self::Opening(Box::pin(async move { Exchange::open(&client, request, limits, Some(resume)).await }))
+        let (client, resume) = (leg.upstream.client.clone(), resume(leg));
+        Self::Opening(Box::pin(async move { Exchange::open(&client, request, limits, resume).await }))
     }
 
     /// The same after a pause.
     pub(super) fn start_after(pause: Duration, leg: &Leg, request: Outbound, limits: Limits) -> Self {
-        let (client, resume) = (leg.upstream.client.clone(), leg.resume());
+        let (client, resume) = (leg.upstream.client.clone(), resume(leg));
         Self::Opening(Box::pin(async move {
             tokio::time::sleep(pause).await;
-            Exchange::open(&client, request, limits, Some(resume)).await
+            Exchange::open(&client, request, limits, resume).await
         }))
+    }
+
+    /// One that ends with this error.
+    pub(super) fn failed(error: Error) -> Self {
+        Self::Opening(Box::pin(std::future::ready(Err(error))))
     }
 
     /// Takes up a stream that another process has read up to the event `cursor`.

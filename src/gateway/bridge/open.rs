@@ -17,7 +17,7 @@ use crate::shutdown::Work;
 use crate::upstream::{Leg, Speaks, Upstream};
 
 use super::super::caller::Caller;
-use super::super::hello::result_in;
+use super::super::hello::{message_in, result_in};
 use super::super::{Gateway, Request};
 
 /// How long a server may take to hear that a session has ended.
@@ -124,7 +124,11 @@ impl Gateway {
             }
         };
         let result = result_in(&answer).filter(|_| answer.status.is_success()).map(|(_, result)| result);
-        let Some(result) = result else { return Err(answer) };
+        let Some(result) = result else {
+            let heard = message_in(&answer);
+            upstream.facts.heard_initialize(answer.status, heard.as_ref());
+            return Err(answer);
+        };
         let told = String::from_utf8_lossy(&result).into_owned();
         Ok(self.opened(caller, request, &head.await.unwrap_or_default(), (told, params)).await)
     }
