@@ -1,6 +1,8 @@
-//! The task that a caller means, if it may see it: one place for every method and dialect.
+//! What a caller may touch, a task or its session: one place for every method and dialect.
 
-use crate::task::{Access, StoreError, Task, TaskId};
+use http::HeaderMap;
+
+use crate::task::{Access, Identity, StoreError, Task, TaskId};
 use crate::upstream::Leg;
 use crate::worker::Worker;
 
@@ -17,7 +19,7 @@ pub(super) async fn find(worker: &Worker, caller: &Caller, id: &str) -> Result<O
     let granted = match task.owner.admits(&caller.identity) {
         Access::Granted => true,
         Access::Denied => false,
-        Access::IfAccepted => may_use_session(&caller.leg).await,
+        Access::IfAccepted => caller.leg.is_judged() && may_use_session(&caller.leg, caller.identity).await,
     };
     if granted {
         ports.bring(task.id, caller.leg.credential());
@@ -25,8 +27,17 @@ pub(super) async fn find(worker: &Worker, caller: &Caller, id: &str) -> Result<O
     Ok(granted.then_some(task))
 }
 
-/// Whether the upstream accepts the caller's credential on the session that the caller names; asked at most once.
-pub(super) async fn may_use_session(leg: &Leg) -> bool {
+/// Whether the session that the caller names is one that it may end, listen to, and withdraw calls of: its credential is
+/// accepted there by the upstream, which is asked at most once; or it began the session, where the upstream is shown a
+/// credential of ours instead and accepts everybody.
+pub(super) async fn may_use_session(leg: &Leg, who: Identity) -> bool {
     let Some(session) = &leg.session else { return false };
-    session.knows(leg.credential()) || ask::accepts(leg).await
+    if leg.is_judged() {
+        return session.knows(leg.credential()) || ask::accepts(leg).await;
+    }
+    let began = session.began_with(who.credential);
+    if began {
+        session.accepted(leg.credential(), &HeaderMap::new());
+    }
+    began
 }

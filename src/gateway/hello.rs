@@ -70,6 +70,7 @@ impl Gateway {
             None => minted.map(|id| upstream.sessions.mint(id, hello)),
         };
         if let Some(session) = session {
+            session.began_with(caller.credential());
             session.accepted(caller.leg.credential(), head);
             self.remember(upstream, &session);
             if session.minted

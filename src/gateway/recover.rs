@@ -76,6 +76,7 @@ impl Gateway {
             client: hello.client.clone(),
             server: hello.server.clone(),
             minted: session.minted,
+            credential: session.starter(),
             ended: session.is_ended(),
             expires: tasks.now().plus(upstream.sessions.idle().saturating_add(REMEMBERED)),
         };

@@ -34,6 +34,7 @@ pub struct Session {
     pub calls: Arc<Calls>,
     hub: Arc<Hub>,
     hello: OnceLock<Hello>,
+    starter: OnceLock<Option<Fingerprint>>,
     credentials: Mutex<Credentials>,
     credential_came: Notify,
     cookies: Mutex<Cookies>,
@@ -57,6 +58,7 @@ impl Session {
             calls: Arc::default(),
             hub: Arc::default(),
             hello: OnceLock::new(),
+            starter: OnceLock::new(),
             credentials: Mutex::default(),
             credential_came: Notify::new(),
             cookies: Mutex::default(),
@@ -84,12 +86,29 @@ impl Session {
         let _ = self.hello.set(hello);
     }
 
+    /// Whether it began with this credential (`None`: without one). Of a session that began elsewhere, and was not
+    /// written down, nobody knows: who comes first counts as who began it.
+    pub fn began_with(&self, credential: Option<Fingerprint>) -> bool {
+        *self.starter.get_or_init(|| credential) == credential
+    }
+
+    /// The credential that it began with, as far as is known.
+    #[must_use]
+    pub fn starter(&self) -> Option<Fingerprint> {
+        self.starter.get().copied().flatten()
+    }
+
     /// The upstream accepted a request: its credential and cookies are the latest.
     pub fn accepted(&self, credential: Option<&HeaderValue>, answer: &HeaderMap) {
         lock(&self.credentials).accept(credential);
         if credential.is_some() {
             self.credential_came.notify_waiters();
         }
+        self.keep_cookies(answer);
+    }
+
+    /// The upstream answered: its cookies are the latest.
+    pub fn keep_cookies(&self, answer: &HeaderMap) {
         if answer.contains_key(header::SET_COOKIE) {
             let mut cookies = lock(&self.cookies);
             answer.get_all(header::SET_COOKIE).iter().for_each(|header| cookies.set(header));

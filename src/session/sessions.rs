@@ -8,7 +8,7 @@ use dashmap::DashMap;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::task::Fingerprint;
+use crate::task::{Fingerprint, SessionRecord};
 
 use super::{Catalog, Fingerprints, Hello, Options, Session};
 
@@ -72,11 +72,13 @@ impl Sessions {
         self.insert(self.greeted(id, hello, true))
     }
 
-    /// A session that began elsewhere, with what is known of it; whoever knows it already has the same.
+    /// A session that began elsewhere, as it was written down; whoever knows it already has the same.
     #[must_use]
-    pub fn restore(&self, id: &str, (hello, minted, ended): (Hello, bool, bool)) -> Arc<Session> {
-        let session = self.greeted(id, hello, minted);
-        if ended {
+    pub fn restore(&self, id: &str, record: SessionRecord) -> Arc<Session> {
+        let hello = Hello { client: record.client, server: record.server };
+        let session = self.greeted(id, hello, record.minted);
+        session.began_with(record.credential);
+        if record.ended {
             session.end();
         }
         self.adopt(session)

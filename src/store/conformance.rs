@@ -72,6 +72,7 @@ pub fn session(expires: u64) -> SessionRecord {
         },
         server: ServerHello { version: Version::V2025_11_25, own_tasks: OwnTasks::Core },
         minted: true,
+        credential: Some(Fingerprint([7; 16])),
         ended: false,
         expires: Timestamp(expires),
     }
@@ -365,6 +366,7 @@ async fn remembers_sessions(store: impl TaskStore) {
         client: ClientHello::default(),
         server: ServerHello { version: Version::V2025_03_26, own_tasks: OwnTasks::Extension },
         minted: false,
+        credential: None,
         ended: true,
         expires: Timestamp(3_000),
     };

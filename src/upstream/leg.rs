@@ -200,7 +200,14 @@ impl Leg {
     /// Whether the upstream is shown the caller's own credential, and none that is configured.
     #[must_use]
     pub fn shows_credential(&self) -> bool {
-        self.way.credential.is_some() && !self.has_credential_of_ours()
+        self.way.credential.is_some() && self.is_judged()
+    }
+
+    /// Whether the upstream sees what credential the caller brings, or that it brings none: only then does it say
+    /// anything about the caller that it accepts a request. Reached with a credential of ours, it accepts everybody.
+    #[must_use]
+    pub fn is_judged(&self) -> bool {
+        !self.has_credential_of_ours()
     }
 
     fn has_credential_of_ours(&self) -> bool {
@@ -259,8 +266,10 @@ impl Leg {
 
     /// The upstream accepted a request of the caller's.
     pub fn accepted(&self, answer: &HeaderMap) {
-        if let Some(session) = &self.session {
-            session.accepted(self.credential(), answer);
+        match &self.session {
+            Some(session) if self.is_judged() => session.accepted(self.credential(), answer),
+            Some(session) => session.keep_cookies(answer),
+            None => {}
         }
     }
 

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use crate::call::Error;
 use crate::jsonrpc::Id;
 use crate::mcp::Abilities;
-use crate::session::{Habit, Hello, Session, Ticket};
+use crate::session::{Habit, Session, Ticket};
 use crate::store::ApplyError;
 use crate::task::{Event, Execution, Failure, Reason, Task};
 use crate::upstream::{Leg, Upstream};
@@ -84,9 +84,8 @@ impl Worker {
         }
         match self.tasks.session(sessions.fingerprint(id)).await {
             Ok(Some(record)) => {
-                let hello = Hello { client: record.client, server: record.server };
-                let session = sessions.restore(id, (hello, record.minted, record.ended));
                 upstream.answered_hello((!record.minted).then_some(id));
+                let session = sessions.restore(id, record);
                 info!(path = &*upstream.options.path, "a session goes on that began before");
                 Some(session)
             }

@@ -43,6 +43,7 @@ mod schemas;
 mod sessions;
 mod store;
 mod store_trouble;
+mod strangers;
 mod streams;
 mod support;
 mod threshold;

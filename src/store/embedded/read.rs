@@ -133,8 +133,8 @@ pub(super) fn pages(connection: &Connection) -> rusqlite::Result<(i64, i64)> {
 pub(super) fn session(connection: &Connection, id: Fingerprint) -> rusqlite::Result<Option<SessionRecord>> {
     connection
         .prepare_cached(
-            "SELECT client, declares_tasks, capabilities, version, own_tasks, minted, ended, expires FROM session \
-             WHERE id = ?",
+            "SELECT client, declares_tasks, capabilities, version, own_tasks, minted, credential, ended, expires \
+             FROM session WHERE id = ?",
         )?
         .query_row([id.0], |row| {
             let own = [OwnTasks::None, OwnTasks::Core, OwnTasks::Extension];
@@ -150,8 +150,9 @@ pub(super) fn session(connection: &Connection, id: Fingerprint) -> rusqlite::Res
                     own_tasks: own.into_iter().find(|own| own_tasks_word(*own) == word).unwrap_or_default(),
                 },
                 minted: row.get(5)?,
-                ended: row.get(6)?,
-                expires: Timestamp(row.get::<_, i64>(7)?.unsigned_abs()),
+                credential: row.get::<_, Option<[u8; 16]>>(6)?.map(Fingerprint),
+                ended: row.get(7)?,
+                expires: Timestamp(row.get::<_, i64>(8)?.unsigned_abs()),
             })
         })
         .optional()

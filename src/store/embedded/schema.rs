@@ -57,6 +57,7 @@ CREATE TABLE session (
     version        TEXT NOT NULL,
     own_tasks      TEXT NOT NULL,
     minted         INTEGER NOT NULL,
+    credential     BLOB,             -- that it began with
     ended          INTEGER NOT NULL,
     expires        INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;

@@ -260,7 +260,7 @@ impl Db {
 
     pub(super) fn put_session(&self, id: Fingerprint, session: &SessionRecord) -> rusqlite::Result<()> {
         self.connection
-            .prepare_cached("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+            .prepare_cached("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
             .execute(params![
                 id.0,
                 session.client.client,
@@ -269,6 +269,7 @@ impl Db {
                 session.server.version.text(),
                 own_tasks_word(session.server.own_tasks),
                 session.minted,
+                session.credential.map(|credential| credential.0),
                 session.ended,
                 number(session.expires.0),
             ])
