@@ -1,7 +1,5 @@
 //! What a caller may touch, a task or its session: one place for every method and dialect.
 
-use http::HeaderMap;
-
 use crate::task::{Access, Identity, StoreError, Task, TaskId};
 use crate::upstream::Leg;
 use crate::worker::Worker;
@@ -21,10 +19,22 @@ pub(super) async fn find(worker: &Worker, caller: &Caller, id: &str) -> Result<O
         Access::Denied => false,
         Access::IfAccepted => caller.leg.is_judged() && may_use_session(&caller.leg, caller.identity).await,
     };
-    if granted {
-        ports.bring(task.id, caller.leg.credential());
+    if granted
+        && ports.lacks_credential(task.id)
+        && let Some(credential) = caller.leg.credential()
+        && may_lend(&task, caller).await
+    {
+        ports.bring(task.id, credential);
     }
     Ok(granted.then_some(task))
+}
+
+/// Whether the work may go on with the caller's credential: that which made the task, or one that is accepted on the
+/// task's session. Not everybody who may read a task may speak for its owner.
+async fn may_lend(task: &Task, caller: &Caller) -> bool {
+    let (made, who) = (task.owner.creator(), caller.identity);
+    let in_its_session = made.session.is_some() && made.session == who.session;
+    made.credential == who.credential || (in_its_session && may_use_session(&caller.leg, who).await)
 }
 
 /// Whether the session that the caller names is one that it may end, listen to, and withdraw calls of: its credential is
@@ -37,7 +47,7 @@ pub(super) async fn may_use_session(leg: &Leg, who: Identity) -> bool {
     }
     let began = session.began_with(who.credential);
     if began {
-        session.accepted(leg.credential(), &HeaderMap::new());
+        leg.vouched();
     }
     began
 }

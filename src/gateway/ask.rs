@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::Method;
 
 use crate::jsonrpc::{Envelope, Id, Kind as MessageKind, request};
 use crate::mcp::method;
@@ -19,7 +19,7 @@ pub(super) async fn accepts(leg: &Leg) -> bool {
     let asked = tokio::time::timeout(PING_LIMIT, ask(leg, method::PING, "{}")).await;
     let accepts = matches!(asked, Ok(Some(_)));
     if accepts {
-        leg.accepted(&HeaderMap::new());
+        leg.vouched();
     }
     accepts
 }

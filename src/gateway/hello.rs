@@ -71,7 +71,8 @@ impl Gateway {
         };
         if let Some(session) = session {
             session.began_with(caller.credential());
-            session.accepted(caller.leg.credential(), head);
+            session.accepted(caller.leg.credential(), session.turn());
+            session.keep_cookies(head);
             self.remember(upstream, &session);
             if session.minted
                 && let Ok(id) = HeaderValue::from_str(&session.id)

@@ -37,6 +37,7 @@ pub struct Session {
     starter: OnceLock<Option<Fingerprint>>,
     credentials: Mutex<Credentials>,
     credential_came: Notify,
+    turns: AtomicU64,
     cookies: Mutex<Cookies>,
     has_cookies: AtomicBool,
     catalog: Mutex<Option<Arc<Catalog>>>,
@@ -61,6 +62,7 @@ impl Session {
             starter: OnceLock::new(),
             credentials: Mutex::default(),
             credential_came: Notify::new(),
+            turns: AtomicU64::new(0),
             cookies: Mutex::default(),
             has_cookies: AtomicBool::new(false),
             catalog: Mutex::default(),
@@ -98,13 +100,18 @@ impl Session {
         self.starter.get().copied().flatten()
     }
 
-    /// The upstream accepted a request: its credential and cookies are the latest.
-    pub fn accepted(&self, credential: Option<&HeaderValue>, answer: &HeaderMap) {
-        lock(&self.credentials).accept(credential);
+    /// The turn of a request that comes now: of two, the later one brings the newer credential.
+    #[must_use]
+    pub fn turn(&self) -> u64 {
+        self.turns.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The upstream accepted this credential, brought in this turn, on this session.
+    pub fn accepted(&self, credential: Option<&HeaderValue>, turn: u64) {
+        lock(&self.credentials).accept(credential, turn);
         if credential.is_some() {
             self.credential_came.notify_waiters();
         }
-        self.keep_cookies(answer);
     }
 
     /// The upstream answered: its cookies are the latest.
@@ -122,9 +129,9 @@ impl Session {
         lock(&self.credentials).knows(credential)
     }
 
-    /// The latest credential that the upstream accepted; the outer `None` if there was none yet.
+    /// The latest credential that was brought and that the upstream accepted.
     #[must_use]
-    pub fn latest_credential(&self) -> Option<Option<HeaderValue>> {
+    pub fn latest_credential(&self) -> Option<HeaderValue> {
         lock(&self.credentials).latest()
     }
 
@@ -132,7 +139,7 @@ impl Session {
     pub async fn credential_came(&self) {
         loop {
             let came = self.credential_came.notified();
-            if self.latest_credential().flatten().is_some() {
+            if self.latest_credential().is_some() {
                 return;
             }
             came.await;

@@ -103,11 +103,15 @@ impl Ports {
         receiver
     }
 
-    /// Whoever may see the task asks for it with this credential.
-    pub fn bring(&self, task: TaskId, credential: Option<&HeaderValue>) {
-        if let Some(credential) = credential.filter(|_| !self.waiting.is_empty())
-            && let Some((_, waiting)) = self.waiting.remove(&task)
-        {
+    /// Whether a task cannot go on without its owner's credential.
+    #[must_use]
+    pub fn lacks_credential(&self, task: TaskId) -> bool {
+        !self.waiting.is_empty() && self.waiting.contains_key(&task)
+    }
+
+    /// The credential that such a task can go on with.
+    pub fn bring(&self, task: TaskId, credential: &HeaderValue) {
+        if let Some((_, waiting)) = self.waiting.remove(&task) {
             let _ = waiting.send(credential.clone());
         }
     }

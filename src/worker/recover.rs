@@ -167,12 +167,7 @@ impl Worker {
             biased;
             () = came => Some(None),
             // Whoever cancels has been asked for it, too.
-            Ok(credential) = self.ports.wants_credential(task.id) => {
-                if let Some(session) = session {
-                    session.accepted(Some(&credential), &http::HeaderMap::new());
-                }
-                Some(Some(credential))
-            }
+            Ok(credential) = self.ports.wants_credential(task.id) => Some(Some(credential)),
             () = ended.cancelled() => None,
             // It is as it was: the next start goes on with it.
             () = self.work.severed() => None,

@@ -13,6 +13,7 @@ mod cancel;
 mod coalesce;
 mod core;
 mod core_reads;
+mod credentials;
 mod demo;
 mod drain;
 mod ext;
