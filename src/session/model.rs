@@ -135,14 +135,17 @@ impl Session {
         lock(&self.credentials).latest()
     }
 
-    /// Resolves when the upstream has accepted a request with a credential, now or before. Cancel safe.
-    pub async fn credential_came(&self) {
+    /// Resolves with the latest credential that the upstream accepted, now or before; if that is the one that it
+    /// `refused` since, with the next that it accepts, be it the same. Cancel safe.
+    pub async fn next_credential(&self, refused: Option<&HeaderValue>) -> HeaderValue {
+        let mut refused = refused;
         loop {
             let came = self.credential_came.notified();
-            if self.latest_credential().is_some() {
-                return;
+            if let Some(latest) = self.latest_credential().filter(|latest| Some(latest) != refused) {
+                return latest;
             }
             came.await;
+            refused = None;
         }
     }
 

@@ -19,6 +19,7 @@ mod port;
 mod questions;
 mod recover;
 mod relay;
+mod settle;
 mod shared;
 mod timer;
 mod upcall;

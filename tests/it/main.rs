@@ -37,6 +37,7 @@ mod races;
 mod replicas;
 mod restart;
 mod restart_owners;
+mod restart_refused;
 mod resume;
 mod retries;
 mod rmcp;
