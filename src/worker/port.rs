@@ -122,6 +122,12 @@ impl Ports {
         self.by_key.get(key).map(|task| *task)
     }
 
+    /// Whether the task runs in this process, so that answers reach it.
+    #[must_use]
+    pub fn is_open(&self, task: TaskId) -> bool {
+        self.by_task.contains_key(&task)
+    }
+
     /// Hands in the answer to a question, a JSON-RPC response whatever its id.
     pub fn answer(&self, task: TaskId, key: QuestionKey, response: Bytes) {
         let Some(port) = self.by_task.get(&task).map(|port| port.clone()) else { return };

@@ -12,7 +12,7 @@ use crate::call::Error;
 use crate::jsonrpc::Id;
 use crate::mcp::Abilities;
 use crate::session::{Habit, Session, Ticket};
-use crate::task::{Event, Execution, Failure, Reason, Task};
+use crate::task::{Event, Execution, Failure, Reason, StoreError, Task};
 use crate::upstream::{Leg, Upstream};
 
 use super::deferred::Deferred;
@@ -70,8 +70,10 @@ impl Worker {
         };
         let session = match &known.session {
             Some(id) => {
-                let known = self.session(&upstream, id).await;
-                Some(known.unwrap_or_else(|| upstream.sessions.find_or_adopt(id)))
+                let known = self.session(&upstream, id).await.inspect_err(|error| warn!(%error, "a session is lost"));
+                let session = known.ok().flatten().unwrap_or_else(|| upstream.sessions.find_or_adopt(id));
+                session.began_with(task.owner.creator().credential);
+                Some(session)
             }
             None => None,
         };
@@ -88,24 +90,19 @@ impl Worker {
     }
 
     /// The session with this id, as it is known here, else as it was written down.
-    pub async fn session(&self, upstream: &Upstream, id: &str) -> Option<Arc<Session>> {
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn session(&self, upstream: &Upstream, id: &str) -> Result<Option<Arc<Session>>, StoreError> {
         let sessions = &upstream.sessions;
         if let Some(session) = sessions.find(id) {
-            return Some(session);
+            return Ok(Some(session));
         }
-        match self.tasks.session(sessions.fingerprint(id)).await {
-            Ok(Some(record)) => {
-                upstream.answered_hello((!record.minted).then_some(id));
-                let session = sessions.restore(id, record);
-                info!(path = &*upstream.options.path, "a session goes on that began before");
-                Some(session)
-            }
-            Ok(None) => None,
-            Err(error) => {
-                warn!(%error, "a session cannot be looked up: it is taken for a new one");
-                None
-            }
-        }
+        let Some(record) = self.tasks.session(sessions.fingerprint(id)).await? else { return Ok(None) };
+        upstream.answered_hello((!record.minted).then_some(id));
+        let session = sessions.restore(id, record);
+        info!(path = &*upstream.options.path, "a session goes on that began before");
+        Ok(Some(session))
     }
 
     /// Nobody will ever know.

@@ -45,6 +45,7 @@ mod schemas;
 mod sessions;
 mod store;
 mod store_trouble;
+mod store_unread;
 mod strangers;
 mod streams;
 mod support;

@@ -21,6 +21,8 @@ pub enum Fault {
     ReadOnly,
     /// Writes fail on the way.
     Broken,
+    /// It cannot be read, though it is written.
+    Unreadable,
     /// Each sync takes this long.
     Slow(Duration),
 }
@@ -46,7 +48,7 @@ impl Faults {
         }
         let pages: i64 = match now {
             Fault::Full => connection.pragma_query_value(None, "page_count", |row| row.get(0))?,
-            Fault::None | Fault::ReadOnly | Fault::Broken | Fault::Slow(_) => NO_LIMIT,
+            Fault::None | Fault::ReadOnly | Fault::Broken | Fault::Unreadable | Fault::Slow(_) => NO_LIMIT,
         };
         connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
         connection.pragma_update(None, "query_only", now == Fault::ReadOnly)
@@ -60,7 +62,14 @@ impl Faults {
                 std::thread::sleep(span);
                 Ok(())
             }
-            Fault::None | Fault::Full | Fault::ReadOnly => Ok(()),
+            Fault::None | Fault::Full | Fault::ReadOnly | Fault::Unreadable => Ok(()),
+        }
+    }
+    /// Before anything is read by itself.
+    pub(super) fn strike_readers(&self) -> rusqlite::Result<()> {
+        match self.now() {
+            Fault::Unreadable => Err(Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_READ), None)),
+            Fault::None | Fault::Full | Fault::ReadOnly | Fault::Broken | Fault::Slow(_) => Ok(()),
         }
     }
 }

@@ -67,7 +67,7 @@ impl Embedded {
         let leases: Arc<Leases> = Arc::default();
         let db = Db { connection, leases: leases.clone(), max_retained: options.max_retained, counts };
         let writer = Writer::start(db, options.faults.clone(), lock).map_err(|error| OpenError::io(&path, &error))?;
-        Ok(Self { clock, writer, readers: Readers::new(path), leases })
+        Ok(Self { clock, writer, readers: Readers::new(path, options.faults.clone()), leases })
     }
 
     async fn sweep(&self, now: Timestamp) -> Result<Purged, StoreError> {

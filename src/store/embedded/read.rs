@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use crate::mcp::{Abilities, ClientHello, OwnTasks, ServerHello, Version};
 use crate::task::{Fingerprint, ListQuery, SessionRecord, StoreError, Task, TaskId, Timestamp};
 
+use super::faults::Faults;
 use super::row::{self, number};
 use super::trouble::unavailable;
 use super::write::own_tasks_word;
@@ -25,13 +26,14 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Readers {
     path: PathBuf,
+    faults: Faults,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Readers {
-    pub(super) fn new(path: PathBuf) -> Arc<Self> {
-        Arc::new(Self { path, permits: Arc::new(Semaphore::new(READERS)), idle: Mutex::default() })
+    pub(super) fn new(path: PathBuf, faults: Faults) -> Arc<Self> {
+        Arc::new(Self { path, faults, permits: Arc::new(Semaphore::new(READERS)), idle: Mutex::default() })
     }
 
     /// Runs `query` on a thread that may wait for the disk.
@@ -54,6 +56,7 @@ impl Readers {
     }
 
     fn with<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+        self.faults.strike_readers()?;
         let idle = self.idle().pop();
         let connection = idle.map_or_else(|| open(&self.path), Ok)?;
         let answer = query(&connection);
