@@ -219,10 +219,32 @@ fn last_seen(session: &Session) -> u64 {
 mod tests {
     use super::*;
     use crate::jsonrpc::Id;
+    use crate::mcp::{ClientHello, OwnTasks, ServerHello, Version};
+    use crate::task::Timestamp;
 
     fn sessions(max_sessions: usize) -> Sessions {
         let options = Options { max_sessions, idle: Duration::from_secs(60) };
         Sessions::new("/mcp", options, Fingerprints::random())
+    }
+
+    #[test]
+    fn two_restores_give_one_session_that_knows_all_from_the_start() {
+        let sessions = sessions(10);
+        let record = |ended| SessionRecord {
+            client: ClientHello::default(),
+            server: ServerHello { version: Version::V2025_11_25, own_tasks: OwnTasks::None },
+            minted: true,
+            credential: Some(Fingerprint([1; 16])),
+            ended,
+            expires: Timestamp(0),
+        };
+        // Both looked before either knew it.
+        let (one, two) = (sessions.restore("s", record(false)), sessions.restore("s", record(false)));
+        assert!(Arc::ptr_eq(&one, &two) && Arc::ptr_eq(&one, &sessions.find("s").unwrap()));
+        assert!(one.minted && one.hello().is_some() && !one.is_ended());
+        assert!(one.began_with(Some(Fingerprint([1; 16]))) && !one.began_with(None));
+        assert!(sessions.restore("ended", record(true)).is_ended());
+        assert_eq!(sessions.len(), 2);
     }
 
     #[tokio::test(start_paused = true)]

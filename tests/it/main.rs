@@ -43,6 +43,7 @@ mod retries;
 mod rmcp;
 mod schemas;
 mod sessions;
+mod slow_readers;
 mod store;
 mod store_trouble;
 mod store_unread;
