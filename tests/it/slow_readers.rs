@@ -11,6 +11,9 @@ use crate::support::{Dialect, Gate, Latch, PATIENT, Upstream, eventually, ms, so
 const MUCH: usize = 1_000;
 const LONG: usize = 40_000;
 
+/// A connection that takes nothing for longer than this is given up.
+const KEPT: &str = "[server]\nkeepalive = \"20s\"\n[tasks]\n";
+
 /// Says much at once, and goes on until it is cancelled.
 fn flood() -> Script {
     script::script(|mut call| async move {
@@ -42,7 +45,7 @@ async fn last(mut events: Events) -> Option<Value> {
 #[tokio::test]
 async fn a_cancellation_reaches_a_call_whose_client_reads_nothing() {
     let upstream = Upstream::builder().tool("flood", flood()).start().await;
-    let gate = Gate::start(&upstream, PATIENT).await;
+    let gate = Gate::start(&upstream, &format!("{KEPT}threshold = \"30s\"")).await;
     let client = gate.client().open().await;
     let events = unread(&client, "77").await;
     assert_eq!(client.cancelled(&json!(77)).await.status, 202);
@@ -53,7 +56,7 @@ async fn a_cancellation_reaches_a_call_whose_client_reads_nothing() {
 #[tokio::test]
 async fn a_call_whose_client_reads_nothing_runs_no_longer_than_it_may() {
     let upstream = Upstream::builder().tool("flood", flood()).start().await;
-    let gate = Gate::start(&upstream, "[tasks]\nthreshold = \"30s\"\nmax_runtime = \"1500ms\"").await;
+    let gate = Gate::start(&upstream, &format!("{KEPT}threshold = \"30s\"\nmax_runtime = \"1500ms\"")).await;
     let client = gate.client().open().await;
     let events = unread(&client, "77").await;
     eventually("the upstream is told", || upstream.cancels().len() == 1).await;
@@ -64,8 +67,8 @@ async fn a_call_whose_client_reads_nothing_runs_no_longer_than_it_may() {
 #[tokio::test]
 async fn a_call_whose_client_reads_nothing_is_deferred_at_its_threshold() {
     let upstream = Upstream::builder().tool("flood", flood()).start().await;
-    let settings = "[tasks]\nthreshold = \"1500ms\"\nowner = \"session\"";
-    let gate = Gate::start(&upstream, settings).await;
+    let settings = format!("{KEPT}threshold = \"1500ms\"\nowner = \"session\"");
+    let gate = Gate::start(&upstream, &settings).await;
     let client = gate.client().extension().open().await;
     let events = unread(&client, "77").await;
     let listed = async {
@@ -93,7 +96,7 @@ async fn a_question_that_found_no_room_is_put_to_who_reads_again() {
         call.say(answer["result"]["action"].as_str().unwrap_or("none"));
     });
     let upstream = Upstream::builder().tool("curious", curious).start().await;
-    let gate = Gate::start(&upstream, "[tasks]\nthreshold = \"60ms\"").await;
+    let gate = Gate::start(&upstream, &format!("{KEPT}threshold = \"60ms\"")).await;
     let client = Dialect::Core.client(&gate, json!({"elicitation": {}})).open().await;
     let params = json!({"task": {}, "_meta": {"progressToken": "t"}});
     let task = client.call_with("curious", params).await.core_task();
