@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::support::client::{Answer, Client, Events};
+use crate::support::dialect::asked;
 use crate::support::gate::Fault;
 use crate::support::upstream::{Get, Script, script};
 use crate::support::{Home, Latch, Upstream, eventually, ms, throughout};
@@ -239,4 +240,37 @@ async fn where_a_stream_can_be_taken_up_is_no_news_for_the_client() {
     client.call_task("silent", json!({})).await.core_task();
     assert_eq!(states(&mut heard, ms(1500)).await, Vec::<Value>::new());
     gate.leave().await;
+}
+
+#[tokio::test]
+async fn what_a_client_can_be_asked_is_still_known() {
+    for can_be_asked in [true, false] {
+        let home = Home::new();
+        let asks = script::script(|mut call| async move {
+            let cursor = call.request.header("last-event-id").unwrap_or_default().to_owned();
+            let (id, _) = cursor.split_once('|').expect("a cursor of ours");
+            call.open();
+            let answer = call.ask(&json!("q"), "elicitation/create", &json!({"message": "go on?"})).await;
+            call.say_to(id, answer["result"]["action"].as_str().unwrap_or("refused"));
+        });
+        let solver = Upstream::builder().tool("solve", script::resumable(&Latch::new())).resume(asks);
+        let upstream = solver.start().await;
+        let gate = home.start(&upstream, "").await;
+        let mut abilities = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
+        if can_be_asked {
+            abilities["elicitation"] = json!({});
+        }
+        let client = gate.client().capabilities(abilities).open().await;
+        let task = client.call("solve", json!({})).await.task();
+        // The session is written down in the background.
+        sleep(ms(50)).await;
+        gate.leave().await;
+        let gate = home.start(&upstream, "").await;
+        if can_be_asked {
+            let (key, _) = asked(&client, &task).await.remove(0);
+            client.update_task(&task, json!({key: {"action": "accept", "content": {}}})).await.result();
+        }
+        is_text(&client, &task, if can_be_asked { "accept" } else { "decline" }).await;
+        gate.leave().await;
+    }
 }
