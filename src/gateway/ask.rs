@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 
 use crate::jsonrpc::{Envelope, Id, Kind as MessageKind};
 use crate::mcp::method;
@@ -19,7 +18,7 @@ pub(super) async fn accepts(leg: &Leg) -> bool {
     let asked = tokio::time::timeout(PING_LIMIT, ask(leg, method::PING, "{}")).await;
     let accepts = matches!(asked, Ok(Some(_)));
     if accepts {
-        leg.accepted(&HeaderMap::new());
+        leg.vouched();
     }
     accepts
 }

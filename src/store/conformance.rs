@@ -315,6 +315,7 @@ async fn remembers_sessions(store: impl TaskStore) {
         client: ClientHello::default(),
         server: ServerHello { version: Version::V2025_03_26, own_tasks: OwnTasks::Extension },
         minted: false,
+        credential: None,
         ended: true,
         expires: Timestamp(3_000),
     };

@@ -110,6 +110,7 @@ fn session() -> SessionRecord {
         server: ServerHello { version: Version::V2025_11_25, own_tasks: OwnTasks::Core },
         minted: true,
         ended: false,
+        credential: None,
         expires: Timestamp(1_800_000_000_000),
     }
 }

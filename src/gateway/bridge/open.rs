@@ -149,7 +149,9 @@ impl Gateway {
             Some(id) => upstream.sessions.open(id, hello),
             None => upstream.sessions.mint(&uuid::Uuid::new_v4().to_string(), hello),
         };
-        session.accepted(caller.leg.credential(), head);
+        session.began_with(caller.credential());
+        session.accepted(caller.leg.credential(), session.turn());
+        session.keep_cookies(head);
         self.remember(upstream, &session);
         let version = {
             let result = entries(&told);

@@ -139,7 +139,8 @@ pub(super) fn session(connection: &Connection, id: Fingerprint) -> rusqlite::Res
 }
 
 /// The columns of a session, in the order of [`session_row`].
-pub(super) const SESSION: &str = "client, declares_tasks, capabilities, version, own_tasks, minted, ended, expires";
+pub(super) const SESSION: &str =
+    "client, declares_tasks, capabilities, version, own_tasks, minted, ended, expires, credential";
 
 pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRecord> {
     let own = [OwnTasks::None, OwnTasks::Core, OwnTasks::Extension];
@@ -157,6 +158,7 @@ pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRecord> {
         minted: row.get(5)?,
         ended: row.get(6)?,
         expires: Timestamp(row.get::<_, i64>(7)?.unsigned_abs()),
+        credential: row.get::<_, Option<[u8; 16]>>(8)?.map(Fingerprint),
     })
 }
 
