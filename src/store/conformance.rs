@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::jsonrpc::ErrorObject;
-use crate::mcp::{Abilities, ClientHello, OwnTasks, ServerHello, Version};
+use crate::mcp::{Abilities, ClientHello, Era, OwnTasks, ServerHello, Version};
 use crate::task::{
     ClaimQuery, Event, Execution, Failure, Fingerprint, Identity, Lease, ListQuery, Made, Note, Owner, OwnerMode,
     Question, QuestionKey, Reason, Replaced, ReplicaId, Sealed, SessionRecord, Status, StoreError, Task, TaskId,
@@ -71,6 +71,7 @@ pub fn session(expires: u64) -> SessionRecord {
             client: "client/1".into(),
         },
         server: ServerHello { version: Version::V2025_11_25, own_tasks: OwnTasks::Core },
+        era: Era::Stateless,
         minted: true,
         ended: false,
         expires: Timestamp(expires),
@@ -364,6 +365,7 @@ async fn remembers_sessions(store: impl TaskStore) {
     let quiet = SessionRecord {
         client: ClientHello::default(),
         server: ServerHello { version: Version::V2025_03_26, own_tasks: OwnTasks::Extension },
+        era: Era::Handshake,
         minted: false,
         ended: true,
         expires: Timestamp(3_000),

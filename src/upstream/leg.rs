@@ -8,10 +8,13 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use crate::jsonrpc::Envelope;
+use crate::mcp::Era;
 use crate::mcp::header::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::session::{Session, Sessions};
+use crate::session::{Repeated, Session, Sessions};
 use crate::telemetry::metrics::{Metrics, UpstreamTimer};
 
+use super::routed::routed;
 use super::{Client, Error, Facts, Options, Outbound, Resume, headers};
 
 /// One upstream server, with all that is known of it.
@@ -108,6 +111,10 @@ pub struct Leg {
     pub upstream: Arc<Upstream>,
     /// The session, if the caller named one.
     pub session: Option<Arc<Session>>,
+    /// The era that is spoken on it.
+    pub era: Era,
+    /// What each request repeats, where the upstream knows no sessions.
+    repeated: Option<Arc<Repeated>>,
     way: Arc<Way>,
 }
 
@@ -140,8 +147,11 @@ impl Leg {
         if let Some(cookie) = session.as_ref().and_then(|session| session.cookie()) {
             headers.insert(COOKIE, cookie);
         }
+        let repeated = session.as_ref().and_then(|session| session.repeated().cloned());
         Self {
             upstream,
+            era: if repeated.is_some() { Era::Stateless } else { Era::Handshake },
+            repeated,
             session,
             way: Arc::new(Way { query: query.map(Into::into), uri, headers: Arc::new(headers), credential }),
         }
@@ -176,7 +186,19 @@ impl Leg {
         headers.remove(SESSION_ID);
         headers.remove(COOKIE);
         let way = Way { headers: Arc::new(headers), ..Way::clone(&self.way) };
-        Self { session: None, way: Arc::new(way), ..self }
+        Self { session: None, era: Era::Handshake, repeated: None, way: Arc::new(way), ..self }
+    }
+
+    /// Speaks the stateless era in the name of a client that said this.
+    #[must_use]
+    pub fn repeating(self, repeated: Arc<Repeated>) -> Self {
+        Self { era: Era::Stateless, repeated: Some(repeated), ..self }
+    }
+
+    /// What each of its requests repeats: `None` unless the upstream speaks another era than the caller.
+    #[must_use]
+    pub fn repeated(&self) -> Option<&Arc<Repeated>> {
+        self.repeated.as_ref()
     }
 
     /// Goes to another path on the upstream's server.
@@ -224,17 +246,26 @@ impl Leg {
         self.way.headers.get(name)
     }
 
-    /// The caller's own request, as it came.
+    /// The caller's own request, as it came; in the words of the upstream's era, if that is another.
     #[must_use]
     pub fn request(&self, method: Method, body: Bytes) -> Outbound {
-        Outbound { method, uri: self.way.uri.clone(), headers: self.way.headers.clone(), body }
+        self.outbound(method, self.way.headers.clone(), body)
     }
 
     /// A message in the caller's name, later: with the latest credential of its session.
     #[must_use]
     pub fn message(&self, body: Bytes) -> Outbound {
-        let headers = Arc::new(self.latest());
-        Outbound { method: Method::POST, uri: self.way.uri.clone(), headers, body }
+        self.outbound(Method::POST, Arc::new(self.latest()), body)
+    }
+
+    fn outbound(&self, method: Method, headers: Arc<HeaderMap>, body: Bytes) -> Outbound {
+        let plain = Outbound { method, uri: self.way.uri.clone(), headers, body };
+        let Some(repeated) = &self.repeated else { return plain };
+        let Ok(message) = Envelope::read(plain.body.clone()) else { return plain };
+        let catalog = self.session.as_ref().and_then(|session| session.catalog());
+        let catalog = catalog.or_else(|| self.upstream.sessions.latest_catalog());
+        let headers = Arc::new(routed(&plain.headers, &message, catalog.as_deref()));
+        Outbound { headers, body: repeated.request(&message), ..plain }
     }
 
     /// Asks for the session's GET stream in the caller's name, later, from after this event of the upstream's on.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::Method;
 
 use crate::jsonrpc::{Envelope, Id, Object, entries, request};
-use crate::mcp::method;
+use crate::mcp::{Era, method};
 use crate::shutdown::Work;
 use crate::upstream::{Error, Leg};
 
@@ -82,6 +82,10 @@ impl Held {
     /// Tells the upstream that the call is not wanted any more, or its task.
     pub(super) async fn cancel(&mut self, reason: &str) {
         if self.upcall.leave(reason) {
+            return;
+        }
+        if self.assignment.leg.era == Era::Stateless {
+            self.upcall = Upcall::Over;
             return;
         }
         let (work, leg) = (&self.worker.work, &self.assignment.leg);

@@ -11,6 +11,7 @@ use tracing::info;
 
 use crate::call::{Answer, Body, Error, Outlet, Side, Standing, Waiting};
 use crate::jsonrpc::Envelope;
+use crate::mcp::Era;
 use crate::policy::Plan;
 use crate::session::Hub;
 use crate::task::{Note, Task};
@@ -85,7 +86,9 @@ impl Held {
         let may_repeat = assignment.repeatable && assignment.ticket.call().is_call;
         let repeat = may_repeat.then(|| assignment.request.body.clone());
         let (upcall, again) = Upcall::begin(&worker, &mut assignment, limits);
-        assignment.request.body = Bytes::new();
+        if assignment.leg.era == Era::Handshake {
+            assignment.request.body = Bytes::new();
+        }
         Box::new(Self {
             threshold: Timer::after(received, wait),
             runtime: Timer::after(received, assignment.max_runtime),
@@ -261,7 +264,8 @@ impl Held {
             Came::Part(Arrived::Event(event)) => self.event(event).await,
             Came::Part(Arrived::Large) => {
                 let call = self.assignment.ticket.call();
-                let rewritten = self.assignment.follows_tasks || call.client_id != call.upstream_id;
+                let rewritten =
+                    self.assignment.follows_tasks || self.is_joined() || call.client_id != call.upstream_id;
                 // Nobody could stream it: it is collected for who comes back, or has come.
                 let is_kept = (self.client_left && self.steps.is_resumable()) || self.steps.is_taken();
                 let passes =
@@ -280,7 +284,7 @@ impl Held {
                 headers::to_client(&mut headers);
                 let id = &self.assignment.ticket.call().client_id;
                 let (answer, side) = whole(status, headers, (kind, body), id, self.standing());
-                Some(End::Answered(Box::new(answer), side))
+                Some(End::Answered(Box::new(self.phrased(answer)), side))
             }
         }
     }

@@ -9,8 +9,8 @@ use tracing::{info, warn};
 
 use crate::call::{Error, Standing};
 use crate::jsonrpc::Id;
-use crate::mcp::Abilities;
-use crate::session::{Habit, Hello, Session, Ticket};
+use crate::mcp::{Abilities, Era};
+use crate::session::{Habit, Hello, Repeated, Session, Ticket};
 use crate::store::ApplyError;
 use crate::task::{Event, Execution, Failure, Reason, Task};
 use crate::upstream::{Leg, Upstream};
@@ -84,9 +84,11 @@ impl Worker {
         }
         match self.tasks.session(sessions.fingerprint(id)).await {
             Ok(Some(record)) => {
-                let hello = Hello { client: record.client, server: record.server };
+                let is_repeated = record.era == Era::Stateless;
+                let repeated = is_repeated.then(|| Arc::new(Repeated::recalled(&record.client)));
+                let hello = Hello { client: record.client, server: record.server, repeated };
                 let session = sessions.restore(id, (hello, record.minted, record.ended));
-                upstream.answered_hello((!record.minted).then_some(id));
+                upstream.answered_hello((is_repeated || !record.minted).then_some(id));
                 info!(path = &*upstream.options.path, "a session goes on that began before");
                 Some(session)
             }

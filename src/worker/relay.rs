@@ -42,7 +42,8 @@ impl Held {
         let mut headers = self.upcall.headers();
         headers::to_client(&mut headers);
         let body = Body::Message(message.with_id(&self.assignment.ticket.call().client_id));
-        End::Answered(Box::new(Answer { status: StatusCode::OK, headers, body }), Side::None)
+        let answer = Answer { status: StatusCode::OK, headers, body };
+        End::Answered(Box::new(self.phrased(answer)), Side::None)
     }
 
     /// Whether a notification is progress that only taskgate asked for.

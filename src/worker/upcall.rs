@@ -7,7 +7,8 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use crate::jsonrpc::Id;
-use crate::upstream::{Arrived, Error, Exchange, Kind, Leg, Limits, Outbound};
+use crate::mcp::Era;
+use crate::upstream::{Arrived, Error, Exchange, Kind, Leg, Limits, Outbound, Resume};
 
 use super::shared::{self, Follower};
 use super::{Assignment, Worker};
@@ -56,16 +57,16 @@ impl Upcall {
 
     /// Begins to send `request`.
     pub(super) fn start(leg: &Leg, request: Outbound, limits: Limits) -> Self {
-        let (client, resume) = (leg.upstream.client.clone(), leg.resume());
-        Self::Opening(Box::pin(async move { Exchange::open(&client, request, limits, Some(resume)).await }))
+        let (client, resume) = (leg.upstream.client.clone(), resume(leg));
+        Self::Opening(Box::pin(async move { Exchange::open(&client, request, limits, resume).await }))
     }
 
     /// The same after a pause.
     pub(super) fn start_after(pause: Duration, leg: &Leg, request: Outbound, limits: Limits) -> Self {
-        let (client, resume) = (leg.upstream.client.clone(), leg.resume());
+        let (client, resume) = (leg.upstream.client.clone(), resume(leg));
         Self::Opening(Box::pin(async move {
             tokio::time::sleep(pause).await;
-            Exchange::open(&client, request, limits, Some(resume)).await
+            Exchange::open(&client, request, limits, resume).await
         }))
     }
 
@@ -172,4 +173,9 @@ impl Upcall {
             Self::Opening(_) | Self::Left | Self::Over => None,
         }
     }
+}
+
+/// How a stream of the upstream's is taken up again: in the stateless era not at all.
+fn resume(leg: &Leg) -> Option<Resume> {
+    (leg.era == Era::Handshake).then(|| leg.resume())
 }

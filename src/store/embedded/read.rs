@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, named_params, params};
 use tokio::sync::Semaphore;
 
-use crate::mcp::{Abilities, ClientHello, OwnTasks, ServerHello, Version};
+use crate::mcp::{Abilities, ClientHello, Era, OwnTasks, ServerHello, Version};
 use crate::task::{Fingerprint, ListQuery, SessionRecord, StoreError, Task, TaskId, Timestamp};
 
 use super::row::{self, number};
@@ -133,8 +133,8 @@ pub(super) fn pages(connection: &Connection) -> rusqlite::Result<(i64, i64)> {
 pub(super) fn session(connection: &Connection, id: Fingerprint) -> rusqlite::Result<Option<SessionRecord>> {
     connection
         .prepare_cached(
-            "SELECT client, declares_tasks, capabilities, version, own_tasks, minted, ended, expires FROM session \
-             WHERE id = ?",
+            "SELECT client, declares_tasks, capabilities, version, own_tasks, minted, ended, expires, stateless \
+             FROM session WHERE id = ?",
         )?
         .query_row([id.0], |row| {
             let own = [OwnTasks::None, OwnTasks::Core, OwnTasks::Extension];
@@ -149,6 +149,7 @@ pub(super) fn session(connection: &Connection, id: Fingerprint) -> rusqlite::Res
                     version: Version::negotiated(&row.get::<_, String>(3)?),
                     own_tasks: own.into_iter().find(|own| own_tasks_word(*own) == word).unwrap_or_default(),
                 },
+                era: if row.get(8)? { Era::Stateless } else { Era::Handshake },
                 minted: row.get(5)?,
                 ended: row.get(6)?,
                 expires: Timestamp(row.get::<_, i64>(7)?.unsigned_abs()),
