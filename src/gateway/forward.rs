@@ -91,6 +91,9 @@ impl Gateway {
     /// Notifications, and answers to the upstream's questions: any 2xx is a 202.
     pub(super) async fn pass_on(&self, caller: Caller, message: &Envelope) -> Reply {
         if message.kind() == Kind::Response {
+            if let Some(answer) = self.handed_in(&caller, message).await {
+                return caller.reply(answer);
+            }
             match self.answered(&caller, message).await {
                 Ok(true) => {
                     self.tally(&caller).done(Side::None);
@@ -130,6 +133,21 @@ impl Gateway {
         };
         self.tally(&caller).done(side);
         caller.reply(answer)
+    }
+
+    /// The answer to a question that was put to the client in the name of an upstream that cannot ask by itself.
+    async fn handed_in(&self, caller: &Caller, message: &Envelope) -> Option<Answer> {
+        let (session, id) = (caller.session()?, message.id()?);
+        if !session.calls.expects(id) {
+            return None;
+        }
+        if !access::may_use_session(&caller.leg).await {
+            self.tally(caller).done(Side::Client);
+            return Some(forbidden());
+        }
+        session.calls.hand_in(id, message.text());
+        self.tally(caller).done(Side::None);
+        Some(Answer::empty(StatusCode::ACCEPTED))
     }
 
     /// A request of the stateless era: passed as it is, and withdrawn with its client.

@@ -127,6 +127,14 @@ pub fn retry(request: &Envelope, responses: &[(&str, &str)], request_state: Opti
     apply_to_params(request, changes)
 }
 
+/// A request of our own with what a caller's request says in `_meta`, save what belongs to that one request.
+#[must_use]
+pub fn own_request(request: &Bytes, meta: Option<&str>) -> Bytes {
+    let Some(meta) = meta.filter(|meta| meta.starts_with('{')) else { return request.clone() };
+    let meta = apply_text(meta, &[("progressToken", Change::Remove)]);
+    apply(request, &[("params", Change::Inside(vec![("_meta", Change::Set(meta))]))])
+}
+
 /// The message with changed parameters. A list of parameters is left alone: it has no place for any.
 pub(super) fn apply_to_params(message: &Envelope, changes: Vec<Named<'_>>) -> Bytes {
     if message.params().is_some_and(|params| !params.starts_with('{') && params != "null") {

@@ -33,6 +33,9 @@ pub enum Error {
     /// The event stream ended before the answer and could not be resumed.
     #[error("upstream ended its event stream without an answer, outcome unknown")]
     Cut,
+    /// It asked something that nobody answered, and cannot be told so.
+    #[error("upstream asked {0}, which nobody answered")]
+    Unanswered(String),
     /// What came is not what HTTP or the event stream format allow.
     #[error("upstream broke the protocol: {0}")]
     Protocol(String),
@@ -44,7 +47,12 @@ impl Error {
     pub fn may_have_run(&self) -> bool {
         match self {
             Self::Setup(_) | Self::Unreachable(_) => false,
-            Self::Broken(_) | Self::Encoding(_) | Self::TooLarge { .. } | Self::Cut | Self::Protocol(_) => true,
+            Self::Broken(_)
+            | Self::Encoding(_)
+            | Self::TooLarge { .. }
+            | Self::Cut
+            | Self::Unanswered(_)
+            | Self::Protocol(_) => true,
         }
     }
 

@@ -8,9 +8,9 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::jsonrpc::Envelope;
-use crate::mcp::Era;
+use crate::jsonrpc::{Envelope, Id, request};
 use crate::mcp::header::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use crate::mcp::{Era, STATELESS, own_request};
 use crate::session::{Repeated, Session, Sessions};
 use crate::telemetry::metrics::{Metrics, UpstreamTimer};
 
@@ -124,6 +124,8 @@ struct Way {
     uri: Uri,
     headers: Arc<HeaderMap>,
     credential: Option<HeaderValue>,
+    /// What each request of the caller's says in `_meta`, where the era wants it.
+    meta: Option<Arc<str>>,
 }
 
 impl Leg {
@@ -153,7 +155,13 @@ impl Leg {
             era: if repeated.is_some() { Era::Stateless } else { Era::Handshake },
             repeated,
             session,
-            way: Arc::new(Way { query: query.map(Into::into), uri, headers: Arc::new(headers), credential }),
+            way: Arc::new(Way {
+                query: query.map(Into::into),
+                uri,
+                headers: Arc::new(headers),
+                credential,
+                meta: None,
+            }),
         }
     }
 
@@ -199,6 +207,13 @@ impl Leg {
     #[must_use]
     pub fn repeated(&self) -> Option<&Arc<Repeated>> {
         self.repeated.as_ref()
+    }
+
+    /// The same in the stateless era, with what the caller's request says in `_meta`.
+    #[must_use]
+    pub fn stateless(self, meta: Option<&str>) -> Self {
+        let way = Way { meta: meta.map(Into::into), ..Way::clone(&self.way) };
+        Self { era: Era::Stateless, way: Arc::new(way), ..self }
     }
 
     /// Goes to another path on the upstream's server.
@@ -249,23 +264,42 @@ impl Leg {
     /// The caller's own request, as it came; in the words of the upstream's era, if that is another.
     #[must_use]
     pub fn request(&self, method: Method, body: Bytes) -> Outbound {
-        self.outbound(method, self.way.headers.clone(), body)
+        let headers = self.way.headers.clone();
+        match &self.repeated {
+            Some(_) => self.written(method, headers, body),
+            None => Outbound { method, uri: self.way.uri.clone(), headers, body },
+        }
+    }
+
+    /// A request of taskgate's own in the caller's name, now: with the caller's headers, and its `_meta` where the era
+    /// wants one.
+    #[must_use]
+    pub fn own_request(&self, id: &Id, method: &str, params: &str) -> Outbound {
+        let text = request(id, method, params);
+        let text = match self.era {
+            Era::Handshake => text,
+            Era::Stateless => own_request(&text, self.way.meta.as_deref()),
+        };
+        self.written(Method::POST, self.way.headers.clone(), text)
     }
 
     /// A message in the caller's name, later: with the latest credential of its session.
     #[must_use]
     pub fn message(&self, body: Bytes) -> Outbound {
-        self.outbound(Method::POST, Arc::new(self.latest()), body)
+        self.written(Method::POST, Arc::new(self.latest()), body)
     }
 
-    fn outbound(&self, method: Method, headers: Arc<HeaderMap>, body: Bytes) -> Outbound {
+    /// A message as the upstream's era has it: in the stateless one, headers repeat what the body says.
+    fn written(&self, method: Method, headers: Arc<HeaderMap>, body: Bytes) -> Outbound {
         let plain = Outbound { method, uri: self.way.uri.clone(), headers, body };
-        let Some(repeated) = &self.repeated else { return plain };
-        let Ok(message) = Envelope::read(plain.body.clone()) else { return plain };
-        let catalog = self.session.as_ref().and_then(|session| session.catalog());
-        let catalog = catalog.or_else(|| self.upstream.sessions.latest_catalog());
-        let headers = Arc::new(routed(&plain.headers, &message, catalog.as_deref()));
-        Outbound { headers, body: repeated.request(&message), ..plain }
+        let message = Some(&plain.body).filter(|_| self.era == Era::Stateless);
+        let Some(Ok(message)) = message.map(|body| Envelope::read(body.clone())) else { return plain };
+        let session = self.session.as_ref();
+        let catalog = session.and_then(|session| session.catalog().or_else(|| self.upstream.sessions.latest_catalog()));
+        let mut headers = routed(&plain.headers, &message, catalog.as_deref());
+        let Some(repeated) = &self.repeated else { return Outbound { headers: Arc::new(headers), ..plain } };
+        headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(STATELESS));
+        Outbound { headers: Arc::new(headers), body: repeated.request(&message), ..plain }
     }
 
     /// Asks for the session's GET stream in the caller's name, later, from after this event of the upstream's on.

@@ -1,27 +1,25 @@
-//! A request as a stateless upstream expects it: its headers repeat what its body says (2026-07-28, "Request Metadata"
-//! of Streamable HTTP), and none speaks of a session.
+//! Headers that repeat what the body of a request says, as stateless upstreams expect it (2026-07-28, "Request Metadata"
+//! of Streamable HTTP); none speaks of a session.
 
 use std::borrow::Cow;
 
-use http::header::{HeaderName, HeaderValue};
 use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
 
 use crate::jsonrpc::Envelope;
-use crate::mcp::header::{LAST_EVENT_ID, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
-use crate::mcp::{Params, STATELESS, method, routing};
+use crate::mcp::header::{LAST_EVENT_ID, METHOD, NAME, PARAM_PREFIX, SESSION_ID};
+use crate::mcp::{Params, method, routing};
 use crate::session::Catalog;
 
 /// The headers of `message` for a caller that sent these, with the arguments that its tool's schema in `catalog` wants
 /// repeated.
 pub(super) fn routed(headers: &HeaderMap, message: &Envelope, catalog: Option<&Catalog>) -> HeaderMap {
-    let is_replaced = |name: &str| {
-        matches!(name, LAST_EVENT_ID | METHOD | NAME | PROTOCOL_VERSION | SESSION_ID) || name.starts_with(PARAM_PREFIX)
-    };
+    let is_replaced =
+        |name: &str| matches!(name, LAST_EVENT_ID | METHOD | NAME | SESSION_ID) || name.starts_with(PARAM_PREFIX);
     let mut kept = HeaderMap::with_capacity(headers.len() + 2);
     for (name, value) in headers.iter().filter(|(name, _)| !is_replaced(name.as_str())) {
         kept.append(name.clone(), value.clone());
     }
-    kept.insert(PROTOCOL_VERSION, HeaderValue::from_static(STATELESS));
     let mut put = |name: &str, value: &str| {
         if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
             kept.insert(name, value);
@@ -55,7 +53,7 @@ mod tests {
         let mut sent = HeaderMap::new();
         for (name, value) in [
             ("mcp-session-id", "s"),
-            ("mcp-protocol-version", "2025-11-25"),
+            ("mcp-protocol-version", "2026-07-28"),
             ("mcp-method", "x"),
             ("mcp-name", "x"),
             ("mcp-param-a", "x"),
@@ -66,7 +64,8 @@ mod tests {
         }
         let message = Envelope::read(Bytes::from_static(text.as_bytes())).unwrap();
         let routed = routed(&sent, &message, catalog);
-        let mut lines: Vec<_> = routed.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
+        let mut lines: Vec<_> =
+            routed.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
         lines.sort();
         lines
     }

@@ -117,6 +117,7 @@ fn http_status(error: &Error, standing: Standing) -> StatusCode {
         | Error::Unreachable(_)
         | Error::Protocol { .. }
         | Error::OutcomeUnknown(_)
+        | Error::Unanswered(_)
         | Error::MaxRuntime(_)
         | Error::TooLarge { .. } => StatusCode::OK,
     }
@@ -153,6 +154,7 @@ pub fn from_upstream(error: upstream::Error) -> Error {
         upstream::Error::Encoding(name) => {
             Error::Protocol { text: format!("unknown content encoding {name}"), status: None }
         }
+        upstream::Error::Unanswered(method) => Error::Unanswered(method),
         upstream::Error::Protocol(text) => Error::Protocol { text, status: None },
         upstream::Error::TooLarge { limit } => Error::TooLarge { limit: limit as u64 },
     }

@@ -156,7 +156,10 @@ impl Deferred {
         Some(asked)
     }
 
-    fn answer(&self, id: &Id, response: Bytes) {
+    fn answer(&mut self, id: &Id, response: Bytes) {
+        if self.held.answer_round(id, &response) {
+            return;
+        }
         let leg = &self.held.assignment.leg;
         if let Some(session) = &leg.session {
             // Whoever shares the call is not asked any more.

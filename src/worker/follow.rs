@@ -81,6 +81,7 @@ impl Held {
 
     /// Tells the upstream that the call is not wanted any more, or its task.
     pub(super) async fn cancel(&mut self, reason: &str) {
+        self.round = None;
         if self.upcall.leave(reason) {
             return;
         }

@@ -23,13 +23,10 @@ use super::deferred::Deferred;
 use super::follow::Followed;
 use super::limits::Permit;
 use super::parked::{Place, retried};
+use super::rounds::Round;
 use super::timer::Timer;
 use super::upcall::{Came, Upcall};
 use super::{Active, Assignment, INLINE, Worker};
-
-/// How long a request that is no call goes on without its client, and with one that may come back.
-const ABANDONED: Duration = Duration::from_secs(60);
-const AWAITED: Duration = Duration::from_secs(300);
 
 /// A call in flight whose client waits.
 pub(super) struct Held {
@@ -54,8 +51,12 @@ pub(super) struct Held {
     pub(super) relayed: Vec<Envelope>,
     /// The task that the upstream made of it.
     pub(super) followed: Option<Followed>,
+    /// What the upstream has asked by its answer, until it is asked again.
+    pub(super) round: Option<Round>,
+    /// Whether it was sent once more, with headers that the upstream missed.
+    pub(super) listed_again: bool,
     /// What a shutdown waits for.
-    active: Option<Active>,
+    pub(super) active: Option<Active>,
     /// Counts it as held, until it is deferred.
     pub(super) counted: Option<Counted>,
     /// When questions that are with the client are declined.
@@ -108,6 +109,8 @@ impl Held {
             repeat,
             relayed: Vec::new(),
             followed: None,
+            round: None,
+            listed_again: false,
         })
     }
 
@@ -138,6 +141,8 @@ impl Held {
             repeat: None,
             relayed: Vec::new(),
             followed: None,
+            round: None,
+            listed_again: false,
         })
     }
 
@@ -264,8 +269,7 @@ impl Held {
             Came::Part(Arrived::Event(event)) => self.event(event).await,
             Came::Part(Arrived::Large) => {
                 let call = self.assignment.ticket.call();
-                let rewritten =
-                    self.assignment.follows_tasks || self.is_joined() || call.client_id != call.upstream_id;
+                let rewritten = self.assignment.follows_tasks || self.is_joined() || call.client_id != call.upstream_id;
                 // Nobody could stream it: it is collected for who comes back, or has come.
                 let is_kept = (self.client_left && self.steps.is_resumable()) || self.steps.is_taken();
                 let passes =
@@ -274,9 +278,10 @@ impl Held {
             }
             Came::Part(Arrived::Body(body)) => {
                 let (status, kind) = (self.upcall.status(), self.upcall.kind());
-                if self.assignment.follows_tasks
+                let is_looked_into = self.assignment.follows_tasks || self.asks_on_stream();
+                if is_looked_into
                     && let Ok(message) = response(status, kind, &body)
-                    && self.follow(&message)
+                    && (self.goes_on(&message) || self.ask_on_stream(&message).await)
                 {
                     return None;
                 }
@@ -327,43 +332,9 @@ impl Held {
         }
     }
 
-    /// The client dropped its request: in the handshake era that is not a cancellation.
-    fn lose_client(&mut self) -> Option<End> {
-        if self.assignment.listener.withdraws_by_leaving() {
-            return Some(End::Withdrawn);
-        }
-        self.client_left = true;
-        self.client_gave_up();
-        if !self.assignment.ticket.call().is_call {
-            // Hardly anybody will ever see this answer.
-            self.active = None;
-            let limit = if self.steps.is_resumable() { AWAITED } else { ABANDONED };
-            self.runtime = Timer::after(Instant::now(), Some(limit));
-        }
-        if self.is_awaited() {
-            self.leave_questions();
-        } else {
-            self.decline_questions();
-        }
-        None
-    }
-
     /// The session's own stream.
     pub(super) fn hub(&self) -> Option<&Arc<Hub>> {
         self.assignment.leg.session.as_ref().map(|session| session.hub())
-    }
-
-    /// Whether questions wait for a client that may come back; those of a shared exchange go to who is there.
-    pub(super) fn is_awaited(&self) -> bool {
-        self.steps.is_resumable() && !self.upcall.is_shared()
-    }
-
-    fn client_gave_up(&self) {
-        if !self.assignment.ticket.call().is_call {
-            return;
-        }
-        let waited = self.assignment.received.elapsed();
-        self.worker.patience.gave_up(self.assignment.listener.habit.clone(), waited);
     }
 
     fn broke(&mut self, error: crate::upstream::Error) -> Option<End> {

@@ -53,9 +53,14 @@ impl Held {
         is_task.then_some(Error::Protocol { text, status: None })
     }
 
+    /// Whether the call goes on after this answer: with a task of the upstream's, or sent once more.
+    pub(super) fn goes_on(&mut self, message: &Envelope) -> bool {
+        self.follow(message) || self.send_after_listing(message)
+    }
+
     /// If the upstream misses headers that a tool wants, which proves that nothing was executed: lists its tools again
     /// and sends the call once more. Whether it does.
-    pub(super) fn send_after_listing(&mut self, message: &Envelope) -> bool {
+    fn send_after_listing(&mut self, message: &Envelope) -> bool {
         let is_call = self.assignment.tally.method == method::TOOLS_CALL && self.is_joined();
         let is_mismatch = is_call && error_of(message).is_some_and(|error| error.code == code::HEADER_MISMATCH);
         if !is_mismatch || std::mem::replace(&mut self.listed_again, true) {

@@ -70,6 +70,11 @@ impl Upcall {
         }))
     }
 
+    /// One that ends with this error.
+    pub(super) fn failed(error: Error) -> Self {
+        Self::Opening(Box::pin(std::future::ready(Err(error))))
+    }
+
     /// Takes up a stream that another process has read up to the event `cursor`.
     pub(super) fn resumed(leg: &Leg, cursor: (&str, Option<Duration>), limits: Limits) -> Self {
         Self::Open(Box::new(Exchange::resumed(&leg.upstream.client, cursor, limits, leg.resume())))
