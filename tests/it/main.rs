@@ -48,3 +48,4 @@ mod support;
 mod threshold;
 mod upstream_itself;
 mod upstream_tasks;
+mod upwards;
