@@ -18,6 +18,7 @@ mod recover;
 mod resume;
 mod stateless;
 mod tasks;
+mod upwards;
 mod wait;
 
 use std::net::IpAddr;
@@ -212,6 +213,9 @@ impl Gateway {
     fn answer(&self, caller: Caller, message: Envelope, params: &Params<'_>) -> Handling {
         if caller.leg.session.as_ref().is_some_and(|session| session.is_ended()) {
             return caller.reply(self.refuse(&caller, &message, &Error::SessionEnded)).into();
+        }
+        if caller.leg.repeated().is_some() {
+            return self.upwards(caller, message, params);
         }
         match (message.kind(), message.id().cloned()) {
             (Kind::Request, Some(id)) => self.request(caller, message, params, &id),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::warn;
 
+use crate::mcp::Era;
 use crate::session::Session;
 use crate::task::SessionRecord;
 use crate::upstream::Upstream;
@@ -75,6 +76,7 @@ impl Gateway {
         let record = SessionRecord {
             client: hello.client.clone(),
             server: hello.server.clone(),
+            era: if hello.repeated.is_some() { Era::Stateless } else { Era::Handshake },
             minted: session.minted,
             ended: session.is_ended(),
             expires: tasks.now().plus(upstream.sessions.idle().saturating_add(REMEMBERED)),

@@ -66,7 +66,7 @@ impl Gateway {
         let caller = self.native_caller(route, request, (&message, &params));
         match message.method() {
             // One goes on for as long as its client listens, the other has no place in this era: as they come.
-            method::SUBSCRIPTIONS_LISTEN | method::INITIALIZE => self.sealed(route, request, &message).into(),
+            method::LISTEN | method::INITIALIZE => self.sealed(route, request, &message).into(),
             method::DISCOVER | method::TOOLS_LIST | method::TOOLS_CALL => match agreed(request, &message) {
                 Ok(()) if message.method() == method::DISCOVER => self.discover(caller, &message, id).into(),
                 Ok(()) => self.request(caller, message, &params, id),

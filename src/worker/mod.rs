@@ -17,6 +17,7 @@ mod limits;
 mod listening;
 mod options;
 mod parked;
+mod phrase;
 mod port;
 mod questions;
 mod recover;

@@ -57,4 +57,5 @@ mod threshold;
 mod unread;
 mod upstream_itself;
 mod upstream_tasks;
+mod upwards;
 mod without_credential;
