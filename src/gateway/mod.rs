@@ -11,6 +11,7 @@ mod end;
 mod eras;
 mod forward;
 mod hello;
+mod job_input;
 mod jobs;
 mod listen;
 mod options;
