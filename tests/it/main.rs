@@ -49,3 +49,5 @@ mod threshold;
 mod upstream_itself;
 mod upstream_tasks;
 mod upwards;
+mod upwards_input;
+mod upwards_later;
