@@ -33,6 +33,10 @@ impl Gateway {
                 plain(Answer::empty(StatusCode::ACCEPTED)).into()
             }
             (Kind::Request, Some(id)) => match eras::ground(&route, &message, params) {
+                // It is refused whatever its upstream speaks.
+                None if self.is_refused(&route, &request, (&message, params)) => {
+                    self.bridged(route, request, message, &id).into()
+                }
                 Some(ground) => self.on(ground, (route, request, message), &id),
                 None => self.later(|gateway| async move {
                     let ground = gateway.learnt(&route, &request, &message).await;
@@ -44,6 +48,14 @@ impl Gateway {
             },
             _ => self.sealed(&route, &request, &message).into(),
         }
+    }
+
+    /// Whether a call that would be translated is not sent at all.
+    fn is_refused(&self, route: &Arc<Route>, request: &Request, message: (&Envelope, &Params<'_>)) -> bool {
+        let caller = self.alone(route, request, message);
+        message.0.method() == method::TOOLS_CALL
+            && eras::wants_bridge(route, message.1)
+            && self.check_call(&caller, message.1).is_err()
     }
 
     /// The one place where it is decided whether a request is passed, acted on, or translated.

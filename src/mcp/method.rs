@@ -42,6 +42,8 @@ pub const SUBSCRIBE: &str = "resources/subscribe";
 pub const UNSUBSCRIBE: &str = "resources/unsubscribe";
 /// Asks to be told when lists or resources change (2026-07-28).
 pub const LISTEN: &str = "subscriptions/listen";
+/// Says that such a subscription stands (2026-07-28).
+pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 /// Lists prompts.
 pub const PROMPTS_LIST: &str = "prompts/list";
 /// Reads a prompt.

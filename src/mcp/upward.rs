@@ -73,6 +73,12 @@ pub fn result(method: &str, result: &Bytes) -> Bytes {
     if method == method::TOOLS_LIST { without_open_schemas(&edited) } else { edited }
 }
 
+/// A notification of a subscription for the handshake client, which knows of none.
+#[must_use]
+pub fn notification(message: &Envelope) -> Bytes {
+    apply_to_params(message, vec![("_meta", Change::Pruned(vec![(meta_key::SUBSCRIPTION_ID, Change::Remove)]))])
+}
+
 /// The error for the handshake client, which knows none of the codes of 2026-07-28.
 #[must_use]
 pub fn error(error: ErrorObject) -> ErrorObject {
@@ -273,6 +279,24 @@ mod tests {
         }
         let prompt = r#"{"structuredContent":7}"#;
         assert_eq!(given("prompts/get", prompt), prompt);
+    }
+
+    #[test]
+    fn notifications_name_no_subscription() {
+        let told = |text: &'static str| notification(&Envelope::read(Bytes::from_static(text.as_bytes())).unwrap());
+        for (before, after) in [
+            (
+                r#"{"method":"x","params":{"uri":"a","_meta":{"io.modelcontextprotocol/subscriptionId":1}}}"#,
+                r#"{"method":"x","params":{"uri":"a"}}"#,
+            ),
+            (
+                r#"{"method":"x","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"1","n":1.0}}}"#,
+                r#"{"method":"x","params":{"_meta":{"n":1.0}}}"#,
+            ),
+            (r#"{"method":"x"}"#, r#"{"method":"x"}"#),
+        ] {
+            assert_eq!(told(before), after);
+        }
     }
 
     #[test]

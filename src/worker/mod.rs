@@ -25,6 +25,7 @@ mod relay;
 mod rounds;
 mod shared;
 mod state;
+mod subscribed;
 mod timer;
 mod upcall;
 mod way;

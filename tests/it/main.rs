@@ -58,4 +58,6 @@ mod unread;
 mod upstream_itself;
 mod upstream_tasks;
 mod upwards;
+mod upwards_input;
+mod upwards_later;
 mod without_credential;

@@ -53,28 +53,17 @@ async fn a_session_is_opened_for_what_the_server_says_of_itself() {
 
 #[tokio::test]
 async fn every_way_of_refusing_a_session_is_understood() {
-    let refusals: [(u16, &[(&str, &str)], &[u8]); 6] = [
-        (
-            400,
-            &[("content-type", "application/json")],
-            br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":"x"}}"#,
-        ),
-        (
-            404,
-            &[("content-type", "application/json")],
-            br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"x"}}"#,
-        ),
-        (
-            200,
-            &[("content-type", "application/json")],
-            br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"x"}}"#,
-        ),
-        (400, &[("content-type", "text/plain")], b"what?"),
-        (404, &[], b""),
-        (405, &[], b""),
+    let refusals = [
+        (400, "application/json", r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":"x"}}"#),
+        (404, "application/json", r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"x"}}"#),
+        (200, "application/json", r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"x"}}"#),
+        (400, "text/plain", "what?"),
+        (404, "text/html", ""),
+        (405, "text/html", ""),
     ];
-    for (status, headers, body) in refusals {
-        let upstream = server(&Latch::new()).on("initialize", script::responds(status, headers, body)).start().await;
+    for (status, kind, body) in refusals {
+        let refuses = script::script(move |mut call| async move { call.raw(status, &[("content-type", kind)], body) });
+        let upstream = server(&Latch::new()).on("initialize", refuses).start().await;
         let gate = Gate::start(&upstream, PATIENT).await;
         let client = gate.client().open().await;
         assert_eq!(client.call("echo", json!({"text": "hi"})).await.text(), "hi", "{status}");

@@ -11,6 +11,7 @@ use http::StatusCode;
 use crate::call::{Answer, Error, Side};
 use crate::jsonrpc::{Envelope, Id, Kind, entries};
 use crate::mcp::{Params, method};
+use crate::session::Session;
 
 use super::caller::Caller;
 use super::{Gateway, Handling, Reply, access, forbidden};
@@ -40,6 +41,11 @@ impl Gateway {
                 caller.reply(Answer::empty(StatusCode::ACCEPTED)).into()
             }
         }
+    }
+
+    /// Whether a session can only have been one of taskgate's, and is not known any more.
+    pub(super) fn is_lost(&self, caller: &Caller, session: &Session) -> bool {
+        session.hello().is_none() && self.knows_only_stateless(caller)
     }
 
     /// What the session itself is asked, whose memory is here.
