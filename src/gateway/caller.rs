@@ -11,7 +11,9 @@ use tokio::time::Instant;
 use crate::call::{Error, Outgoing, Priming, Standing};
 use crate::dialect::{Declared, Dialect, JobNames, Spelling, reading, select};
 use crate::jsonrpc::{Envelope, Rope};
-use crate::mcp::{Abilities, Era, OwnTasks, Params, Version, header, method, with_result_type, without_result_type};
+use crate::mcp::{
+    Abilities, Era, OwnTasks, Params, Version, header, method, upward, with_result_type, without_result_type,
+};
 use crate::session::{Catalog, Habit, Session};
 use crate::task::{Fingerprint, Identity, Task};
 use crate::upstream::{Leg, Speaks};
@@ -219,6 +221,7 @@ impl Caller {
     pub(super) fn as_read(&self, result: Bytes) -> Bytes {
         match self.era {
             Era::Stateless => with_result_type(&result),
+            Era::Handshake if self.leg.repeated().is_some() => upward::result(method::TOOLS_CALL, &result),
             Era::Handshake if self.leg.upstream.facts.stateless() == Speaks::Yes => without_result_type(&result),
             Era::Handshake => result,
         }

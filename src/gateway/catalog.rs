@@ -1,28 +1,23 @@
 //! `tools/list`: the upstream's tools, edited for clients that may be given a job handle, and ours.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tracing::error;
 
 use crate::call::{Answer, Body, Outgoing};
 use crate::dialect::{Added, Dialect, Effects, Listing, edit_tools_list};
-use crate::jsonrpc::{Edit, Envelope, Id, Object, splice};
+use crate::jsonrpc::{Edit, Envelope, Id, splice};
 use crate::mcp::results::private;
-use crate::mcp::{Era, OwnTasks, Params, method};
+use crate::mcp::{Era, OwnTasks, Params};
 use crate::policy::{Ability, may_defer};
 use crate::session::Catalog;
 use crate::task::OwnerMode;
+use crate::upstream::{list_on, list_tools};
 
-use super::ask::ask;
 use super::caller::Caller;
 use super::hello::result_in;
 use super::{Framing, Gateway, Reply};
-
-/// How many pages of tools are read, and for how long.
-const MAX_PAGES: usize = 50;
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a caller of this dialect can be given.
 pub(super) fn ability(dialect: Dialect) -> Ability {
@@ -132,29 +127,18 @@ impl Gateway {
         {
             return known;
         }
-        self.read_on(caller, catalog, cursor).await
+        list_on(&caller.leg, &mut catalog, cursor).await;
+        known(caller, catalog)
     }
 
     /// All names, asked for because somebody calls a tool before listing any.
     pub(super) async fn learn_catalog(&self, caller: &Caller) -> Option<Arc<Catalog>> {
-        let page = tokio::time::timeout(PATIENCE, ask(&caller.leg, method::TOOLS_LIST, "{}")).await.ok()??;
-        let mut catalog = Catalog::default();
-        let cursor = catalog.add_page(std::str::from_utf8(&page).unwrap_or_default());
-        Some(self.read_on(caller, catalog, cursor).await)
+        Some(known(caller, list_tools(&caller.leg).await?))
     }
+}
 
-    async fn read_on(&self, caller: &Caller, mut catalog: Catalog, mut cursor: Option<String>) -> Arc<Catalog> {
-        let read = async {
-            for _ in 1..MAX_PAGES {
-                let Some(next) = cursor.take() else { break };
-                let params = Object::new().raw("cursor", &next).finish();
-                let Some(page) = ask(&caller.leg, method::TOOLS_LIST, &params).await else { break };
-                cursor = catalog.add_page(std::str::from_utf8(&page).unwrap_or_default());
-            }
-        };
-        let _ = tokio::time::timeout(PATIENCE, read).await;
-        let catalog = Arc::new(catalog);
-        caller.set_catalog(catalog.clone());
-        catalog
-    }
+fn known(caller: &Caller, catalog: Catalog) -> Arc<Catalog> {
+    let catalog = Arc::new(catalog);
+    caller.set_catalog(catalog.clone());
+    catalog
 }

@@ -48,8 +48,9 @@ impl Gateway {
             session.end();
             self.remember(&leg.upstream, &session);
             self.end_tasks(&session).await;
+            let status = if session.repeated().is_some() { StatusCode::NO_CONTENT } else { StatusCode::OK };
             self.delete_when_idle(leg, session);
-            return Answer::empty(StatusCode::OK);
+            return Answer::empty(status);
         }
         if session.minted {
             session.end();

@@ -108,6 +108,11 @@ impl Gateway {
                 }
             }
         }
+        if caller.leg.era == Era::Stateless {
+            // It asks nothing that would be answered by a message.
+            self.tally(&caller).done(Side::None);
+            return caller.reply(Answer::empty(StatusCode::ACCEPTED));
+        }
         let (client, request) =
             (caller.leg.upstream.client.clone(), caller.leg.request(Method::POST, message.text().clone()));
         // A task of its own: delivered even if the client leaves now.

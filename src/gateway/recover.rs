@@ -9,6 +9,7 @@ use tracing::warn;
 
 use crate::call::Standing;
 use crate::jsonrpc::{Envelope, Kind};
+use crate::mcp::Era;
 use crate::session::Session;
 use crate::task::{SessionRecord, StoreError};
 use crate::upstream::Upstream;
@@ -80,6 +81,7 @@ impl Gateway {
         let record = SessionRecord {
             client: hello.client.clone(),
             server: hello.server.clone(),
+            era: if hello.repeated.is_some() { Era::Stateless } else { Era::Handshake },
             minted: session.minted,
             credential: session.starter(),
             ended: session.is_ended(),

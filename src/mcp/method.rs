@@ -34,8 +34,16 @@ pub const SAMPLING_CREATE: &str = "sampling/createMessage";
 pub const ROOTS_LIST: &str = "roots/list";
 /// Asks what a server can do (2026-07-28).
 pub const DISCOVER: &str = "server/discover";
-/// Listens to what changes (2026-07-28).
-pub const SUBSCRIPTIONS_LISTEN: &str = "subscriptions/listen";
+/// Sets from which level on log messages are wanted (handshake era).
+pub const SET_LEVEL: &str = "logging/setLevel";
+/// Asks to be told when a resource changes (handshake era).
+pub const SUBSCRIBE: &str = "resources/subscribe";
+/// Takes that back.
+pub const UNSUBSCRIBE: &str = "resources/unsubscribe";
+/// Asks to be told when lists or resources change (2026-07-28).
+pub const LISTEN: &str = "subscriptions/listen";
+/// Says that such a subscription stands (2026-07-28).
+pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 /// Lists prompts.
 pub const PROMPTS_LIST: &str = "prompts/list";
 /// Reads a prompt.

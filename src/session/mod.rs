@@ -8,6 +8,7 @@ mod hub;
 mod model;
 mod options;
 mod patience;
+mod repeated;
 mod seal;
 mod sessions;
 
@@ -18,5 +19,6 @@ pub use hub::{Asking, Hub, Need, ROOM, Start, Turn};
 pub use model::{Hello, Kept, Session};
 pub use options::Options;
 pub use patience::{Habit, Patience};
+pub use repeated::Repeated;
 pub use seal::Seal;
 pub use sessions::Sessions;

@@ -10,7 +10,7 @@ use crate::mcp::{ClientHello, ServerHello};
 use crate::task::Fingerprint;
 
 use super::cookies::Cookies;
-use super::{Calls, Catalog, Credentials, Hub};
+use super::{Calls, Catalog, Credentials, Hub, Repeated};
 
 /// What the two sides said in `initialize`.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct Hello {
     pub client: ClientHello,
     /// The upstream.
     pub server: ServerHello,
+    /// What each request repeats, for an upstream that only speaks the stateless era.
+    pub repeated: Option<Arc<Repeated>>,
 }
 
 /// One session.
@@ -82,6 +84,12 @@ impl Session {
     #[must_use]
     pub fn hello(&self) -> Option<&Hello> {
         self.hello.get()
+    }
+
+    /// What each of its requests repeats; `None` if its upstream has sessions.
+    #[must_use]
+    pub fn repeated(&self) -> Option<&Arc<Repeated>> {
+        self.hello().and_then(|hello| hello.repeated.as_ref())
     }
 
     pub(super) fn set_hello(&self, hello: Hello) {

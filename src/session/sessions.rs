@@ -8,9 +8,10 @@ use dashmap::DashMap;
 use tokio::time::Instant;
 use tracing::debug;
 
+use crate::mcp::Era;
 use crate::task::{Fingerprint, SessionRecord};
 
-use super::{Catalog, Fingerprints, Hello, Options, Session};
+use super::{Catalog, Fingerprints, Hello, Options, Repeated, Session};
 
 /// How often idle sessions are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -75,7 +76,8 @@ impl Sessions {
     /// A session that began elsewhere, as it was written down; whoever knows it already has the same.
     #[must_use]
     pub fn restore(&self, id: &str, record: SessionRecord) -> Arc<Session> {
-        let hello = Hello { client: record.client, server: record.server };
+        let repeated = (record.era == Era::Stateless).then(|| Arc::new(Repeated::recalled(&record.client)));
+        let hello = Hello { client: record.client, server: record.server, repeated };
         let session = self.greeted(id, hello, record.minted);
         session.began_with(record.credential);
         if record.ended {
@@ -233,6 +235,7 @@ mod tests {
         let record = |ended| SessionRecord {
             client: ClientHello::default(),
             server: ServerHello { version: Version::V2025_11_25, own_tasks: OwnTasks::None },
+            era: Era::Handshake,
             minted: true,
             credential: Some(Fingerprint([1; 16])),
             ended,

@@ -9,11 +9,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::jsonrpc::{Envelope, Id, request};
-use crate::mcp::header::{LAST_EVENT_ID, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
-use crate::mcp::{Era, own_request, routing};
-use crate::session::{Session, Sessions};
+use crate::mcp::header::{LAST_EVENT_ID, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
+use crate::mcp::{Era, STATELESS, own_request};
+use crate::session::{Repeated, Session, Sessions};
 use crate::telemetry::metrics::{Metrics, UpstreamTimer};
 
+use super::routed::routed;
 use super::{Client, Error, Facts, Options, Outbound, Resume, headers};
 
 /// One upstream server, with all that is known of it.
@@ -112,6 +113,8 @@ pub struct Leg {
     pub session: Option<Arc<Session>>,
     /// The era that is spoken on it.
     pub era: Era,
+    /// What each request repeats, where the upstream knows no sessions.
+    repeated: Option<Arc<Repeated>>,
     way: Arc<Way>,
 }
 
@@ -149,8 +152,10 @@ impl Leg {
             headers.insert(COOKIE, cookie);
         }
         let turn = session.as_ref().map_or(0, |session| session.turn());
+        let repeated = session.as_ref().and_then(|session| session.repeated().cloned());
+        let era = if repeated.is_some() { Era::Stateless } else { Era::Handshake };
         let way = Way { query: query.map(Into::into), uri, headers: Arc::new(headers), credential, meta: None, turn };
-        Self { upstream, session, era: Era::Handshake, way: Arc::new(way) }
+        Self { upstream, era, repeated, session, way: Arc::new(way) }
     }
 
     /// The way of somebody who is not there: to this session, with this query, protocol version and credential.
@@ -182,7 +187,19 @@ impl Leg {
         headers.remove(SESSION_ID);
         headers.remove(COOKIE);
         let way = Way { headers: Arc::new(headers), ..Way::clone(&self.way) };
-        Self { session: None, way: Arc::new(way), ..self }
+        Self { session: None, era: Era::Handshake, repeated: None, way: Arc::new(way), ..self }
+    }
+
+    /// Speaks the stateless era in the name of a client that said this.
+    #[must_use]
+    pub fn repeating(self, repeated: Arc<Repeated>) -> Self {
+        Self { era: Era::Stateless, repeated: Some(repeated), ..self }
+    }
+
+    /// What each of its requests repeats: `None` unless the upstream speaks another era than the caller.
+    #[must_use]
+    pub fn repeated(&self) -> Option<&Arc<Repeated>> {
+        self.repeated.as_ref()
     }
 
     /// The same in the stateless era, with what the caller's request says in `_meta`.
@@ -194,32 +211,20 @@ impl Leg {
 
     /// The headers that repeat arguments of the caller's request.
     #[must_use]
-    pub fn repeated(&self) -> Vec<(String, String)> {
+    pub fn argument_headers(&self) -> Vec<(String, String)> {
         let headers = self.way.headers.iter().filter(|(name, _)| name.as_str().starts_with(PARAM_PREFIX));
         headers.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))).collect()
     }
 
-    /// The same way with such headers.
+    /// The caller's own request again, later, with these headers that repeat its arguments.
     #[must_use]
-    pub fn repeating(self, headers: &[(String, String)]) -> Self {
-        let mut all = HeaderMap::clone(&self.way.headers);
-        for (name, value) in headers {
-            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
-                all.append(name, value);
-            }
-        }
-        let way = Way { headers: Arc::new(all), ..Way::clone(&self.way) };
-        Self { way: Arc::new(way), ..self }
-    }
-
-    /// The caller's own request again, after a restart: with all headers that repeat its body.
-    #[must_use]
-    pub fn again(&self, body: Bytes) -> Outbound {
+    pub fn again(&self, body: Bytes, argument_headers: &[(String, String)]) -> Outbound {
         let again = self.message(body);
         let mut headers = HeaderMap::clone(&again.headers);
-        let of_arguments = self.way.headers.iter().filter(|(name, _)| name.as_str().starts_with(PARAM_PREFIX));
-        for (name, value) in of_arguments {
-            headers.insert(name.clone(), value.clone());
+        for (name, value) in argument_headers {
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+                headers.insert(name, value);
+            }
         }
         Outbound { headers: Arc::new(headers), ..again }
     }
@@ -272,10 +277,14 @@ impl Leg {
         self.way.headers.get(name)
     }
 
-    /// The caller's own request, as it came.
+    /// The caller's own request, as it came; in the words of the upstream's era, if that is another.
     #[must_use]
     pub fn request(&self, method: Method, body: Bytes) -> Outbound {
-        Outbound { method, uri: self.way.uri.clone(), headers: self.way.headers.clone(), body }
+        let headers = self.way.headers.clone();
+        match &self.repeated {
+            Some(_) => self.written(method, headers, body),
+            None => Outbound { method, uri: self.way.uri.clone(), headers, body },
+        }
     }
 
     /// A request of taskgate's own in the caller's name, now: with the caller's headers, and its `_meta` where the era
@@ -287,18 +296,26 @@ impl Leg {
             Era::Handshake => text,
             Era::Stateless => own_request(&text, self.way.meta.as_deref()),
         };
-        let mut headers = HeaderMap::clone(&self.way.headers);
-        self.route(&mut headers, &text);
-        Outbound { headers: Arc::new(headers), ..self.request(Method::POST, text) }
+        self.written(Method::POST, self.way.headers.clone(), text)
     }
 
     /// A message in the caller's name, later: with the latest credential of its session.
     #[must_use]
     pub fn message(&self, body: Bytes) -> Outbound {
-        let mut headers = self.latest();
-        self.route(&mut headers, &body);
-        let headers = Arc::new(headers);
-        Outbound { method: Method::POST, uri: self.way.uri.clone(), headers, body }
+        self.written(Method::POST, Arc::new(self.latest()), body)
+    }
+
+    /// A message as the upstream's era has it: in the stateless one, headers repeat what the body says.
+    fn written(&self, method: Method, headers: Arc<HeaderMap>, body: Bytes) -> Outbound {
+        let plain = Outbound { method, uri: self.way.uri.clone(), headers, body };
+        let message = Some(&plain.body).filter(|_| self.era == Era::Stateless);
+        let Some(Ok(message)) = message.map(|body| Envelope::read(body.clone())) else { return plain };
+        let session = self.session.as_ref();
+        let catalog = session.and_then(|session| session.catalog().or_else(|| self.upstream.sessions.latest_catalog()));
+        let mut headers = routed(&plain.headers, &message, catalog.as_deref());
+        let Some(repeated) = &self.repeated else { return Outbound { headers: Arc::new(headers), ..plain } };
+        headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(STATELESS));
+        Outbound { headers: Arc::new(headers), body: repeated.request(&message), ..plain }
     }
 
     /// Asks for the session's GET stream in the caller's name, later, from after this event of the upstream's on.
@@ -338,26 +355,6 @@ impl Leg {
     pub fn vouched(&self) {
         if let Some(session) = &self.session {
             session.accepted(self.credential(), self.way.turn);
-        }
-    }
-
-    /// In the stateless era headers repeat what the body says.
-    fn route(&self, headers: &mut HeaderMap, body: &Bytes) {
-        if self.era == Era::Handshake {
-            return;
-        }
-        let stale: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(PARAM_PREFIX)).cloned().collect();
-        for name in stale {
-            headers.remove(name);
-        }
-        headers.remove(NAME);
-        let Ok(message) = Envelope::read(body.clone()) else { return };
-        if let Ok(method) = HeaderValue::from_str(message.method()) {
-            headers.insert(METHOD, method);
-        }
-        let name = routing::name_of(message.method(), message.params());
-        if let Some(Ok(name)) = name.map(|name| HeaderValue::from_str(&routing::encode(&name))) {
-            headers.insert(NAME, name);
         }
     }
 

@@ -113,6 +113,7 @@ impl Resumed {
 
     /// The last event that had an id, and how long the upstream wants to be left alone before it is asked again.
     pub(super) fn cursor(&self) -> Option<(&str, Option<Duration>)> {
+        self.resume.as_ref()?;
         Some((self.cursor.as_ref()?.to_str().ok()?, self.retry))
     }
 

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use crate::call::Error;
 use crate::jsonrpc::{Envelope, ErrorObject, Kind as MessageKind};
-use crate::mcp::method;
+use crate::mcp::{method, upward};
 use crate::session::{Hub, Need};
 use crate::store::ApplyError;
 use crate::task::{Event, Execution, Failure, Note, Task};
@@ -295,10 +295,19 @@ impl Deferred {
 
     /// The upstream's answer: the end, unless it is a task of its own, or asks.
     async fn answered(&mut self, message: &Envelope) -> Option<End> {
-        if self.held.follow(message) || Box::pin(self.ask_in_record(message)).await {
+        if self.held.goes_on(message) || Box::pin(self.ask_in_record(message)).await {
             return None;
         }
-        Some(outcome(message))
+        if let Some(error) = self.held.objection(message) {
+            return Some(End::Failed(error.into_failure()));
+        }
+        Some(match outcome(message) {
+            // Nobody who reads it later knows more than its text.
+            End::Failed(Failure::Upstream(error)) if self.held.is_joined() => {
+                End::Failed(Failure::Upstream(upward::error(error)))
+            }
+            end => end,
+        })
     }
 
     async fn notice(&mut self, message: &Envelope) {

@@ -53,6 +53,8 @@ pub(super) struct Held {
     pub(super) followed: Option<Followed>,
     /// What the upstream has asked by its answer, until it is asked again.
     pub(super) round: Option<Round>,
+    /// Whether it was sent once more, with headers that the upstream missed.
+    pub(super) listed_again: bool,
     /// What a shutdown waits for.
     pub(super) active: Option<Active>,
     /// Counts it as held, until it is deferred.
@@ -108,6 +110,7 @@ impl Held {
             relayed: Vec::new(),
             followed: None,
             round: None,
+            listed_again: false,
         })
     }
 
@@ -139,6 +142,7 @@ impl Held {
             relayed: Vec::new(),
             followed: None,
             round: None,
+            listed_again: false,
         })
     }
 
@@ -270,7 +274,7 @@ impl Held {
             Came::Part(Arrived::Event(event)) => self.event(event).await,
             Came::Part(Arrived::Large) => {
                 let call = self.assignment.ticket.call();
-                let rewritten = self.assignment.follows_tasks || call.client_id != call.upstream_id;
+                let rewritten = self.assignment.follows_tasks || self.is_joined() || call.client_id != call.upstream_id;
                 // Nobody could stream it: it is collected for who comes back, or has come.
                 let is_kept = (self.client_left && self.steps.is_resumable()) || self.steps.is_taken();
                 let passes =
@@ -282,7 +286,7 @@ impl Held {
                 let is_looked_into = self.assignment.follows_tasks || self.asks_on_stream();
                 if is_looked_into
                     && let Ok(message) = response(status, kind, &body)
-                    && (self.follow(&message) || self.ask_on_stream(&message).await)
+                    && (self.goes_on(&message) || self.ask_on_stream(&message).await)
                 {
                     return None;
                 }
@@ -291,7 +295,7 @@ impl Held {
                 headers::to_client(&mut headers);
                 let id = &self.assignment.ticket.call().client_id;
                 let (answer, side) = whole(status, headers, (kind, body), id, self.standing());
-                Some(End::Answered(Box::new(answer), side))
+                Some(End::Answered(Box::new(self.phrased(answer)), side))
             }
         }
     }

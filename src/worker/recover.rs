@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use crate::call::{Error, Standing};
 use crate::jsonrpc::Id;
-use crate::mcp::Abilities;
+use crate::mcp::{Abilities, Era};
 use crate::session::{Habit, Session, Ticket};
 use crate::task::{Event, Execution, Failure, Reason, StoreError, Task};
 use crate::upstream::{Leg, Upstream};
@@ -99,7 +99,7 @@ impl Worker {
             return Ok(Some(session));
         }
         let Some(record) = self.tasks.session(sessions.fingerprint(id)).await? else { return Ok(None) };
-        upstream.answered_hello((!record.minted).then_some(id));
+        upstream.answered_hello((record.era == Era::Stateless || !record.minted).then_some(id));
         let session = sessions.restore(id, record);
         info!(path = &*upstream.options.path, "a session goes on that began before");
         Ok(Some(session))
@@ -138,7 +138,7 @@ impl Worker {
         let version = known.version.as_deref().and_then(|version| HeaderValue::from_str(version).ok());
         let shown = (version.as_ref(), credential);
         let leg = Leg::of_absent(upstream.clone(), session.clone(), shown, known.query.as_deref());
-        let leg = if known.stateless { leg.stateless(None).repeating(&known.repeated) } else { leg };
+        let leg = if known.stateless { leg.stateless(None) } else { leg };
         info!(task = task.id.short(), tool = &*task.tool, how = task.execution.word(), "going on with a task");
         let left = known.left(&task, self.tasks.now());
         let mut assignment = self.assignment(&known, leg, ticket);
@@ -146,7 +146,7 @@ impl Worker {
         let upcall = match (&task.execution, &known.request) {
             (Execution::Resumable { cursor, wait, .. }, _) => Upcall::resumed(&assignment.leg, (cursor, *wait), limits),
             (Execution::Local { .. }, Some(request)) => {
-                assignment.request = assignment.leg.again(request.clone().into());
+                assignment.request = assignment.leg.again(request.clone().into(), &known.argument_headers);
                 Upcall::repeated(&assignment.leg, assignment.request.clone(), limits)
             }
             _ => Upcall::Over,

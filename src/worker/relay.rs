@@ -19,7 +19,7 @@ impl Held {
         let message = event.data.as_ref().and_then(|data| Envelope::read(data.clone()).ok());
         match message {
             Some(message) if message.kind() == MessageKind::Response => {
-                if self.follow(&message) || self.ask_on_stream(&message).await {
+                if self.goes_on(&message) || self.ask_on_stream(&message).await {
                     return None;
                 }
                 return Some(self.answered(&message));
@@ -45,7 +45,8 @@ impl Held {
         let mut headers = self.upcall.headers();
         headers::to_client(&mut headers);
         let body = Body::Message(message.with_id(&self.assignment.ticket.call().client_id));
-        End::Answered(Box::new(Answer { status: StatusCode::OK, headers, body }), Side::None)
+        let answer = Answer { status: StatusCode::OK, headers, body };
+        End::Answered(Box::new(self.phrased(answer)), Side::None)
     }
 
     /// Whether a notification is progress that only taskgate asked for.

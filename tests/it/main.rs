@@ -62,4 +62,7 @@ mod threshold;
 mod unread;
 mod upstream_itself;
 mod upstream_tasks;
+mod upwards;
+mod upwards_input;
+mod upwards_later;
 mod without_credential;

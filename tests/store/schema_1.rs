@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use taskgate::jsonrpc::ErrorObject;
-use taskgate::mcp::{Abilities, ClientHello, OwnTasks, ServerHello, Version};
+use taskgate::mcp::{Abilities, ClientHello, Era, OwnTasks, ServerHello, Version};
 use taskgate::store::embedded;
 use taskgate::task::{
     ClaimQuery, Execution, Failure, Fingerprint, Identity, Lease, Made, Note, Owner, OwnerMode, Question, QuestionKey,
@@ -108,6 +108,7 @@ fn session() -> SessionRecord {
             client: "client/1".into(),
         },
         server: ServerHello { version: Version::V2025_11_25, own_tasks: OwnTasks::Core },
+        era: Era::Handshake,
         minted: true,
         ended: false,
         credential: None,

@@ -145,7 +145,8 @@ impl Gateway {
         (told, params): (String, &str),
     ) -> Opened {
         let upstream = &caller.leg.upstream;
-        let hello = Hello { client: ClientHello::read(Some(params)), server: ServerHello::read(&told) };
+        let (client, server) = (ClientHello::read(Some(params)), ServerHello::read(&told));
+        let hello = Hello { client, server, repeated: None };
         let named = head.get(header::SESSION_ID).and_then(|id| id.to_str().ok());
         upstream.answered_hello(named);
         upstream.facts.set_handshake(Speaks::Yes);
