@@ -90,8 +90,12 @@ start() {
   THROUGH=http://${address#addr=}/mcp
 }
 
-# scenarios [ARGUMENT…]: the names of those of servers.
-scenarios() { "$NODE" "$SUITE" list --server "$@" | sed -n 's/^  - \([a-z0-9-]*\).*/\1/p'; }
+# scenarios PATTERN [ARGUMENT…]: the names of those of servers whose lines match; the lines tell revisions as well.
+scenarios() {
+  local pattern=$1
+  shift
+  "$NODE" "$SUITE" list --server "$@" | grep -E "$pattern" | sed -n 's/^  - \([a-z0-9-]*\).*/\1/p'
+}
 
 # wanted COLUMN REVISION: notes which scenarios are to be found there; the names are read from the input.
 wanted() {
@@ -106,10 +110,20 @@ suite() {
   "$NODE" "$SUITE" server --url "$url" --output-dir "$RUN/$column/$revision" "$@" >>"$RUN/suite.log" 2>&1 || true
 }
 
-# compare COLUMN REVISION URL: every scenario of this revision.
+# each COLUMN REVISION URL PATTERN: the scenarios of extensions, each by itself, as the suite has no group of them.
+each() {
+  local scenario
+  for scenario in $(scenarios "$4"); do
+    echo "$scenario" | wanted "$1" "$2"
+    suite "$1" "$2" "$3" --scenario "$scenario"
+  done
+}
+
+# compare COLUMN REVISION URL: every scenario of this revision, save those of tasks.
 compare() {
-  scenarios --spec-version "$2" | wanted "$1" "$2"
+  scenarios . --spec-version "$2" | wanted "$1" "$2"
   suite "$1" "$2" "$3" --suite all --spec-version "$2"
+  if [ "$2" = "$STATELESS" ]; then each "$@" '^  - sep-.*\[extension\]'; fi
 }
 
 FIRST=2024-11-05 LAST_HANDSHAKE=2025-11-25 STATELESS=2026-07-28
@@ -140,19 +154,12 @@ part_bridged() {
   compare bridged "$STATELESS" "$THROUGH"
 }
 
-# tasks COLUMN NEWEST: the server knows nothing of tasks, so there is nothing to compare with.
-tasks() {
-  local scenario
-  start "$FIRST" "$2"
-  scenarios | grep '^tasks-' | wanted "$1" "$STATELESS"
-  for scenario in $(scenarios | grep '^tasks-'); do
-    suite "$1" "$STATELESS" "$THROUGH" --scenario "$scenario"
-  done
-}
-
+# The server knows nothing of tasks, so there is nothing to compare with.
 part_tasks() {
-  tasks through "$STATELESS"
-  tasks bridged "$LAST_HANDSHAKE"
+  start "$FIRST" "$STATELESS"
+  each through "$STATELESS" "$THROUGH" '^  - tasks-'
+  start "$FIRST" "$LAST_HANDSHAKE"
+  each bridged "$STATELESS" "$THROUGH" '^  - tasks-'
 }
 
 for part in "${PARTS[@]}"; do "part_$part"; done

@@ -9,6 +9,7 @@
 mod catalog;
 mod questions;
 mod server;
+mod skills;
 mod tools;
 
 use std::error::Error;
@@ -53,6 +54,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         StreamableHttpService::new(move || Ok(server.clone()), sessions, StreamableHttpServerConfig::default());
     loop {
         let (socket, _) = listener.accept().await?;
+        socket.set_nodelay(true)?;
         let service = TowerToHyperService::new(service.clone());
         tokio::spawn(async move {
             let builder = auto::Builder::new(TokioExecutor::new());

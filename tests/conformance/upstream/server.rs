@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, ErrorData, GetPromptRequestParams,
-    GetPromptResponse, GetPromptResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
-    ReadResourceResult, ServerConfig, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, Tool,
-    UnsubscribeRequestParams,
+    GetPromptResponse, GetPromptResult, GetSkillRequestParams, GetSkillResult, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListSkillsResult, ListToolsResult, PaginatedRequestParams,
+    ProtocolVersion, ReadResourceDirectoryRequestParams, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, SKILLS_EXTENSION_ID, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
+    SubscriptionFilter, Tool, UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -18,7 +19,7 @@ use serde_json::json;
 use tokio::sync::broadcast;
 
 use crate::questions::{Conversation, Stop, form};
-use crate::{catalog, tools};
+use crate::{catalog, skills, tools};
 
 type Context = RequestContext<RoleServer>;
 
@@ -69,6 +70,7 @@ impl ServerHandler for Server {
                 "resources": {"subscribe": true},
                 "completions": {},
                 "logging": {},
+                "extensions": {SKILLS_EXTENSION_ID: {"directoryRead": true}},
             },
             "serverInfo": {"name": "conformance-upstream", "version": env!("CARGO_PKG_VERSION")},
         }))
@@ -143,7 +145,9 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: Context,
     ) -> Result<ListResourcesResult, ErrorData> {
-        Ok(ListResourcesResult::with_all_items(catalog::resources()))
+        let mut resources = catalog::resources();
+        resources.push(skills::manifest());
+        Ok(ListResourcesResult::with_all_items(resources))
     }
 
     async fn list_resource_templates(
@@ -159,13 +163,36 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         _: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let contents = catalog::contents(&request.uri).ok_or_else(|| {
+        let contents = catalog::contents(&request.uri).or_else(|| skills::contents(&request.uri)).ok_or_else(|| {
             ErrorData::resource_not_found("there is no such resource", Some(json!({"uri": request.uri})))
         })?;
         let result: ReadResourceResult =
             serde_json::from_value(json!({"resultType": "complete", "contents": contents}))
                 .expect("it is written here");
         Ok(result.into())
+    }
+
+    async fn list_skills(&self, _: Option<PaginatedRequestParams>, _: Context) -> Result<ListSkillsResult, ErrorData> {
+        Ok(ListSkillsResult::with_all_items(vec![skills::skill()]))
+    }
+
+    async fn get_skill(&self, request: GetSkillRequestParams, _: Context) -> Result<GetSkillResult, ErrorData> {
+        let skill = skills::skill();
+        if skill.uri == request.uri {
+            Ok(GetSkillResult::new(skill))
+        } else {
+            Err(ErrorData::invalid_params("there is no such skill", None))
+        }
+    }
+
+    async fn read_resource_directory(
+        &self,
+        request: ReadResourceDirectoryRequestParams,
+        _: Context,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let resources = skills::folder(&request.uri);
+        let resources = resources.ok_or_else(|| ErrorData::invalid_params("there is no such folder", None))?;
+        Ok(ListResourcesResult::with_all_items(resources))
     }
 
     async fn subscribe(&self, request: SubscribeRequestParams, _: Context) -> Result<(), ErrorData> {
