@@ -2,8 +2,8 @@
 
     table.py RUN EXPECTED [DOCUMENT]
 
-RUN holds COLUMN/REVISION/wanted, names of scenarios, and …/server-SCENARIO-TIME/checks.json. EXPECTED says what must fail, and why. With DOCUMENT the
-table is written there as well.
+RUN holds COLUMN/REVISION/wanted, names of scenarios, and …/server-SCENARIO-TIME/checks.json. EXPECTED says what must
+fail, and why. With DOCUMENT the table is written there as well.
 """
 
 import fnmatch
@@ -56,8 +56,11 @@ class Expected:
 
     def not_met(self, columns):
         """What was listed, and passed; columns that did not run say nothing."""
+
+        def ran(where):
+            return any(all(map(fnmatch.fnmatchcase, column, where)) for column in columns)
+
         lines = (line for number, line in enumerate(self.lines) if number not in self.met)
-        ran = lambda where: any(all(map(fnmatch.fnmatchcase, column, where)) for column in columns)
         return [(where, reason) for where, reason in lines if ran(where)]
 
 
