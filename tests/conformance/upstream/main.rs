@@ -15,6 +15,7 @@ mod tools;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Parser;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -26,6 +27,9 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio::net::TcpListener;
 
 use crate::server::Server;
+
+/// How soon a client is to come back to a stream that was closed.
+const RETRY: Duration = Duration::from_millis(300);
 
 /// The server of the conformance runs.
 #[derive(Parser)]
@@ -48,10 +52,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     spoken.retain(|version| (&*oldest..=&*newest).contains(&version.as_str()));
     let listener = TcpListener::bind(listen).await?;
     println!("http://{}/mcp", listener.local_addr()?);
-    let sessions = Arc::new(LocalSessionManager::default());
+    let mut sessions = LocalSessionManager::default();
+    sessions.session_config.sse_retry = Some(RETRY);
+    let sessions = Arc::new(sessions);
+    let config = StreamableHttpServerConfig::default().with_sse_retry(Some(RETRY));
     let server = Server::new(spoken, sessions.clone());
-    let service =
-        StreamableHttpService::new(move || Ok(server.clone()), sessions, StreamableHttpServerConfig::default());
+    let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
     loop {
         let (socket, _) = listener.accept().await?;
         socket.set_nodelay(true)?;

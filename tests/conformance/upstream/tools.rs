@@ -108,9 +108,10 @@ impl Call<'_> {
         }
     }
 
+    /// The SDK loses what it answers while nobody listens, so a client has time to come back.
     async fn close_and_answer(&self) -> Done {
         self.server.close_streams(self.context).await;
-        sleep(2 * STEP).await;
+        sleep(WORK).await;
         Ok(text("Reconnection test completed"))
     }
 
