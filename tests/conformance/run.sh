@@ -107,8 +107,9 @@ suite() {
 
 # each COLUMN REVISION URL PATTERN: the scenarios of extensions, each by itself, as the suite has no group of them.
 each() {
-  local scenario
-  for scenario in $(scenarios "$4"); do
+  local scenario names
+  names=$(scenarios "$4")
+  for scenario in $names; do
     echo "$scenario" | wanted "$1" "$2"
     suite "$1" "$2" "$3" --scenario "$scenario"
   done

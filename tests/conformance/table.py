@@ -17,7 +17,7 @@ ORDER = ("FAILURE", "WARNING", "SKIPPED", "SUCCESS", "INFO")
 
 
 def found(run):
-    """{(revision, scenario): {column: {check: status}}}, in the order of the suite; no checks where it broke off."""
+    """{(revision, scenario): {column: {check: (status, message)}}}, in the order of the suite; none where it broke off."""
     cells = {}
     for column in COLUMNS:
         for wanted in sorted(run.glob(f"{column}/*/wanted")):
@@ -31,8 +31,8 @@ def read(results, scenario):
     checks = {}
     for path in results.glob(f"server-{scenario}-[0-9][0-9][0-9][0-9]-*/checks.json"):
         for check in json.loads(path.read_text()):
-            worst = min(check["status"], checks.get(check["id"], "INFO"), key=ORDER.index)
-            checks[check["id"]] = worst
+            made = (check["status"], check.get("errorMessage", ""))
+            checks[check["id"]] = min(made, checks.get(check["id"], made), key=lambda one: ORDER.index(one[0]))
     return checks
 
 
@@ -68,13 +68,13 @@ def judge(place, column, checks, direct, expected):
     """What is wrong with a column and unexpected, and the reasons of what is expected."""
     wrong, reasons = [] if checks else ["nothing was checked"], []
     for check in sorted(checks.keys() | direct.keys()):
-        got, before = checks.get(check, "missing"), direct.get(check)
+        (got, message), (before, _) = checks.get(check, ("missing", "")), direct.get(check, (None, ""))
         # What is only told is no check, and what directly is no better is nobody's loss.
         if got in ("SUCCESS", "INFO") or before in ("INFO", got):
             continue
         reason = expected.reason(column, *place, check)
         if reason is None:
-            wrong.append(f"{check} {got}")
+            wrong.append(f"{check} {got} {message[:300]}".strip())
         elif reason not in reasons:
             reasons.append(reason)
     return wrong, reasons
@@ -83,8 +83,8 @@ def judge(place, column, checks, direct, expected):
 def cell(checks):
     if checks is None:
         return "–"
-    passed = sum(status == "SUCCESS" for status in checks.values())
-    bad = sum(status in ("FAILURE", "WARNING") for status in checks.values())
+    passed = sum(status == "SUCCESS" for status, _ in checks.values())
+    bad = sum(status in ("FAILURE", "WARNING") for status, _ in checks.values())
     if bad or not checks:
         return f"{passed} of {passed + bad}"
     return "pass" if passed else "skipped"
