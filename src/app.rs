@@ -19,7 +19,7 @@ use crate::task::{Task, TaskStore, Timestamp};
 use crate::telemetry::Readiness;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::{self, Upstream};
-use crate::worker::{Limits, Ports, Worker};
+use crate::worker::{Limits, Parked, Ports, Worker};
 
 /// How long what was cut off may take to say so.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -104,6 +104,7 @@ impl App {
             work: work.clone(),
             limits: Arc::new(Limits::new(config.worker)),
             ports: Ports::default(),
+            parked: Parked::default(),
             patience: Arc::new(Patience::default()),
             metrics: metrics.clone(),
             sharing: Arc::default(),

@@ -5,6 +5,17 @@ use std::time::Duration;
 use crate::task::{Failure, Reason};
 use crate::telemetry::metrics::Side;
 
+/// How a caller stands: it decides the HTTP status of errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// In a session: errors have status 200, since clients drop a session on many others.
+    Session,
+    /// Outside of any session, in the handshake era.
+    Outside,
+    /// In the stateless era.
+    Stateless,
+}
+
 /// Why a request has no answer of the upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -17,6 +28,21 @@ pub enum Error {
     /// The parameters do not fit.
     #[error("{0}")]
     InvalidParams(String),
+    /// The request lacks what its era asks of every request.
+    #[error("{0}")]
+    InvalidEnvelope(String),
+    /// The headers of the request say something else than its body.
+    #[error("{0}")]
+    HeaderMismatch(String),
+    /// The client has not declared the tasks extension.
+    #[error("{0}: declare the extension io.modelcontextprotocol/tasks in this request's clientCapabilities")]
+    TasksUndeclared(String),
+    /// The protocol version is none that is spoken here.
+    #[error("protocol version {requested} is not spoken here")]
+    UnsupportedVersion {
+        /// The version that the request names.
+        requested: String,
+    },
     /// The session was deleted by its client.
     #[error("this session has ended; send initialize to start a new one")]
     SessionEnded,
@@ -43,6 +69,11 @@ pub enum Error {
     /// The request may have been executed.
     #[error("outcome unknown: {0}; it may have run, so check before calling again")]
     OutcomeUnknown(String),
+    /// The upstream asked something that cannot be declined in words, and nobody answered.
+    #[error(
+        "the upstream server asked for {0}, which was declined or not answered in time; call again to be asked again"
+    )]
+    Unanswered(String),
     /// It ran longer than it may.
     #[error("exceeded max runtime of {}; the upstream call was cancelled", humantime::format_duration(*.0))]
     MaxRuntime(Duration),
@@ -59,9 +90,15 @@ impl Error {
     #[must_use]
     pub fn side(&self) -> Side {
         match self {
-            Self::InvalidRequest(_) | Self::MethodNotFound(_) | Self::InvalidParams(_) | Self::SessionEnded => {
-                Side::Client
-            }
+            Self::InvalidRequest(_)
+            | Self::MethodNotFound(_)
+            | Self::InvalidParams(_)
+            | Self::InvalidEnvelope(_)
+            | Self::HeaderMismatch(_)
+            | Self::TasksUndeclared(_)
+            | Self::UnsupportedVersion { .. }
+            | Self::Unanswered(_)
+            | Self::SessionEnded => Side::Client,
             Self::ShuttingDown
             | Self::StoreUnavailable
             | Self::TooManyTasks
@@ -75,15 +112,21 @@ impl Error {
     #[must_use]
     pub fn reason(&self) -> Option<Reason> {
         Some(match self {
-            Self::InvalidRequest(_) | Self::MethodNotFound(_) | Self::InvalidParams(_) | Self::SessionEnded => {
-                return None;
-            }
+            Self::InvalidRequest(_)
+            | Self::MethodNotFound(_)
+            | Self::InvalidParams(_)
+            | Self::InvalidEnvelope(_)
+            | Self::HeaderMismatch(_)
+            | Self::TasksUndeclared(_)
+            | Self::UnsupportedVersion { .. }
+            | Self::SessionEnded => return None,
             Self::ShuttingDown => Reason::ShuttingDown,
             Self::StoreUnavailable => Reason::StoreUnavailable,
             Self::TooManyTasks => Reason::TooManyTasks,
             Self::Unreachable(_) => Reason::UpstreamUnreachable,
             Self::Protocol { .. } => Reason::UpstreamProtocol,
             Self::OutcomeUnknown(_) => Reason::OutcomeUnknown,
+            Self::Unanswered(_) => Reason::InputTimeout,
             Self::MaxRuntime(_) => Reason::MaxRuntime,
             Self::TooLarge { .. } => Reason::TooLarge,
         })

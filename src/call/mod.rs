@@ -8,7 +8,7 @@ mod streams;
 
 pub use crate::telemetry::metrics::Side;
 pub use answer::{Answer, Body, BodyError, Event, Outgoing, PassBody, Step};
-pub use error::Error;
+pub use error::{Error, Standing};
 pub use log::{Follower, Log, Origin, Priming};
 pub use outlet::{Outlet, Steps, Waiting, outlet};
 pub use streams::{EventId, Streams};

@@ -14,7 +14,7 @@ use super::server::web_address;
 use super::tasks::{NOT_PER_RULE, is_name, not_a_name, terms};
 use super::value::{self, Read, Value};
 use crate::policy::{Rules, Selector, SelectorError, Terms};
-use crate::upstream;
+use crate::upstream::{self, Bridge, BridgeSessions, Bridging, MaxSessions};
 
 /// Headers that taskgate writes itself, or that belong to one connection.
 const OWN_HEADERS: [&str; 12] = [
@@ -31,9 +31,6 @@ const OWN_HEADERS: [&str; 12] = [
     "transfer-encoding",
     "upgrade",
 ];
-
-/// Keys of the bridge between the protocol's eras.
-const BRIDGE: [&str; 3] = ["bridge", "bridge_sessions", "bridge_max_sessions"];
 
 /// Every upstream, in the order of the file; one by itself for `--upstream` without any in the file.
 pub(super) fn upstreams(root: &Section<'_>, overrides: &Overrides, defaults: &Arc<Terms>) -> Vec<Upstream> {
@@ -83,11 +80,21 @@ fn one(section: Section<'_>, flag: Flag<'_>, defaults: &Arc<Terms>, taken: &mut 
         forward_authorization: section.read_or("forward_authorization", true, value::boolean),
         credential_header: credential_header.unwrap_or(http::header::AUTHORIZATION),
         mint_sessions: section.read_or("mint_sessions", false, value::boolean),
+        bridging: bridging(&section),
     };
-    section.not_yet(&BRIDGE);
     let rules = rules(&section, defaults);
     section.done();
     url.map(|_| Upstream { options, rules })
+}
+
+fn bridging(section: &Section<'_>) -> Bridging {
+    let modes = [("auto", Bridge::Auto), ("always", Bridge::Always), ("off", Bridge::Off)];
+    let sessions = [("owner", BridgeSessions::Owner), ("shared", BridgeSessions::Shared)];
+    Bridging {
+        bridge: section.read_or("bridge", Bridge::default(), value::choice(&modes)),
+        sessions: section.read_or("bridge_sessions", BridgeSessions::default(), value::choice(&sessions)),
+        max_sessions: MaxSessions(section.read_or("bridge_max_sessions", MaxSessions::default().0, value::count)),
+    }
 }
 
 fn unique(section: &Section<'_>, (key, text): (&'static str, &str), taken: &mut Vec<String>) {

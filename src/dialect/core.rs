@@ -38,7 +38,7 @@ pub fn read(task: &Task, now: Timestamp, spelling: Spelling) -> String {
         .number("ttl", task.reported_ttl(now))
         .number("pollInterval", task.reported_interval(now));
     let object = match spelling {
-        Spelling::Own => object,
+        Spelling::Own | Spelling::Stateless => object,
         Spelling::Both => {
             object.number("ttlMs", task.reported_ttl(now)).number("pollIntervalMs", task.reported_interval(now))
         }

@@ -1,4 +1,4 @@
-//! Tasks of the extension (SEP-2663), in the form the handshake era reads both ways.
+//! Tasks of the extension (SEP-2663), and the form of them that the handshake era reads both ways.
 //!
 //! Some clients declare the extension in `initialize` and then expect what the extension says, some expect core
 //! tasks, and some only read `content`: the announcement carries all that any of them needs.
@@ -13,11 +13,16 @@ use super::error::failure_object;
 use super::told::{Spelling, status_message};
 use super::{JobNames, job};
 
-/// The result that announces a task.
+/// The result that announces a task; in the handshake era with a job handle too, which names the job tools.
 #[must_use]
-pub fn created(task: &Task, now: Timestamp, names: &JobNames) -> String {
+pub fn created(task: &Task, now: Timestamp, names: Option<&JobNames>) -> String {
     let object = Object::new().string("resultType", "task");
-    fields(object, task, now).raw("content", &job::announcement(task, names)).finish()
+    let object = fields(object, task, now);
+    match names {
+        Some(names) => object.raw("content", &job::announcement(task, names)),
+        None => object,
+    }
+    .finish()
 }
 
 /// The result of `tasks/get`; `result` is the text of a completed task's result.
@@ -25,7 +30,7 @@ pub fn created(task: &Task, now: Timestamp, names: &JobNames) -> String {
 pub fn read(task: &Task, result: Option<Bytes>, now: Timestamp, spelling: Spelling) -> Rope {
     let object = fields(Object::new().string("resultType", "complete"), task, now);
     let object = match spelling {
-        Spelling::Own => object,
+        Spelling::Own | Spelling::Stateless => object,
         Spelling::Both => {
             object.number("ttl", task.reported_ttl(now)).number("pollInterval", task.reported_interval(now))
         }
@@ -102,7 +107,7 @@ mod tests {
     fn announces_flat_with_a_job_handle_beside() {
         let task = sample(1, 1_764_374_400_000);
         let names = JobNames::default();
-        let told = value(&created(&task, Timestamp(1_764_374_404_000), &names));
+        let told = value(&created(&task, Timestamp(1_764_374_404_000), Some(&names)));
         assert_eq!(told["resultType"], "task");
         assert_eq!(told["taskId"], task.id.to_string());
         assert_eq!(told["status"], "working");
@@ -110,9 +115,11 @@ mod tests {
         assert_eq!(told["ttlMs"], 14_000);
         assert_eq!(told["pollIntervalMs"], 800);
         assert!(told["content"][0]["text"].as_str().unwrap().contains("get_job_result"));
+        let alone = value(&created(&task, Timestamp(1_764_374_404_000), None));
         for absent in ["result", "error", "inputRequests", "task", "isError", "structuredContent"] {
-            assert!(told.get(absent).is_none(), "{absent}");
+            assert!(told.get(absent).is_none() && alone.get(absent).is_none(), "{absent}");
         }
+        assert!(alone.get("content").is_none(), "a stateless client reads no job handle in a task");
     }
 
     #[test]

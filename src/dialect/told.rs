@@ -11,6 +11,8 @@ use super::error::failure_object;
 pub enum Spelling {
     /// The dialect's own.
     Own,
+    /// The dialect's own, for clients of the stateless era, to whom each result says what it is.
+    Stateless,
     /// Both, for clients that declare the extension and may expect either.
     Both,
 }

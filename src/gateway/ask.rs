@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
 
-use crate::jsonrpc::{Envelope, Id, Kind as MessageKind, request};
+use crate::jsonrpc::{Envelope, Id, Kind as MessageKind};
 use crate::mcp::method;
 use crate::upstream::{Arrived, Exchange, Leg, Limits};
 
@@ -19,7 +18,7 @@ pub(super) async fn accepts(leg: &Leg) -> bool {
     let asked = tokio::time::timeout(PING_LIMIT, ask(leg, method::PING, "{}")).await;
     let accepts = matches!(asked, Ok(Some(_)));
     if accepts {
-        leg.accepted(&HeaderMap::new());
+        leg.vouched();
     }
     accepts
 }
@@ -27,7 +26,7 @@ pub(super) async fn accepts(leg: &Leg) -> bool {
 /// Asks with the caller's headers and an id of ours; the result's text, if there is a result.
 pub(super) async fn ask(leg: &Leg, method: &str, params: &str) -> Option<Bytes> {
     let id = Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()));
-    let request = leg.request(Method::POST, request(&id, method, params));
+    let request = leg.own_request(&id, method, params);
     let limits = Limits { inline: MAX_PAGE, max: MAX_PAGE };
     let mut exchange = Exchange::open(&leg.upstream.client, request, limits, None).await.ok()?;
     if !exchange.status().is_success() {

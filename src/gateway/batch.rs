@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::call::{Answer, Body, Error, Event, Outgoing, PassBody, Side, Step};
+use crate::call::{Answer, Body, Error, Event, Outgoing, PassBody, Side, Standing, Step};
 use crate::jsonrpc::{Envelope, ErrorObject, INVALID_REQUEST, Id, Kind, ReadError, Rope, error_response, split};
 use crate::mcp::{Era, Params, Version, header, method};
 use crate::session::Session;
@@ -37,7 +37,7 @@ struct Child {
     at: usize,
     /// The id to answer; only a request has one.
     id: Option<Id>,
-    in_session: bool,
+    standing: Standing,
     handling: Handling,
 }
 
@@ -102,7 +102,7 @@ impl Gateway {
             let told = (&message, &params);
             let caller = Caller::new(&self.inner, route.clone(), known.cloned(), request, told).in_batch();
             let id = message.id().filter(|_| message.kind() == Kind::Request).cloned();
-            Child { at, id, in_session: caller.in_session(), handling: self.answer(caller, message, &params) }
+            Child { at, id, standing: caller.standing(), handling: self.answer(caller, message, &params) }
         };
         Ok(messages.into_iter().enumerate().map(start).collect())
     }
@@ -224,7 +224,7 @@ async fn follow(child: Child, tell: mpsc::Sender<Heard>, max_result: u64) {
     let heard = match (answer, child.id) {
         (None, _) => Heard::Silent,
         (Some(answer), None) => Heard::Passed(answer),
-        (Some(answer), Some(id)) => match written(answer, (&id, child.in_session), max_result).await {
+        (Some(answer), Some(id)) => match written(answer, (&id, child.standing), max_result).await {
             Some(answer) => Heard::Answered(child.at, answer),
             None => Heard::Silent,
         },
@@ -233,13 +233,13 @@ async fn follow(child: Child, tell: mpsc::Sender<Heard>, max_result: u64) {
 }
 
 /// The same answer as a message in one piece; `None` if it says nothing.
-async fn written(mut answer: Answer, (id, in_session): (&Id, bool), max_result: u64) -> Option<Answer> {
+async fn written(mut answer: Answer, (id, standing): (&Id, Standing), max_result: u64) -> Option<Answer> {
     let text = match answer.body {
         Body::Empty | Body::Silence => return None,
         Body::Message(text) | Body::Foreign(_, text) => text,
         Body::Pass(body) => match collected(body, max_result).await {
             Ok(response) => response.with_id(id),
-            Err(error) => return Some(failed(&error, id, in_session)),
+            Err(error) => return Some(failed(&error, id, standing)),
         },
     };
     answer.body = Body::Message(text);
@@ -371,7 +371,7 @@ mod tests {
         let (to, steps) = mpsc::channel(4);
         let reply =
             Reply { outgoing: Outgoing::Later(steps.into()), framing: Framing::Either, method: "x", dialect: "none" };
-        (to, Child { at, id: Some(id("1")), in_session: true, handling: reply.into() })
+        (to, Child { at, id: Some(id("1")), standing: Standing::Session, handling: reply.into() })
     }
 
     fn gathered(children: Vec<Child>, stream_at: Option<Instant>) -> mpsc::Receiver<Step> {
@@ -467,7 +467,7 @@ mod tests {
             let body = http_body_util::Full::new(Bytes::copy_from_slice(body.as_bytes()));
             let body = Body::Pass(PassBody::new(body.map_err(|never| match never {})));
             let passing = Answer { body, ..Answer::empty(StatusCode::OK) };
-            let written = written(passing, (&id("1"), true), 100).await.unwrap();
+            let written = written(passing, (&id("1"), Standing::Session), 100).await.unwrap();
             let Body::Message(text) = written.body else { panic!("no message: {written:?}") };
             assert!(String::from_utf8_lossy(&text).contains(expected), "{text:?}");
         }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::call::{Error, Outgoing};
 use crate::dialect::Dialect;
 use crate::jsonrpc::{Edit, Envelope, Id, entries, members, offset_in, remove, splice};
-use crate::mcp::{OwnTasks, Params};
+use crate::mcp::{Era, OwnTasks, Params};
 use crate::policy::{Mode, Plan, Retry, Terms, plan};
 use crate::task::{Owner, OwnerMode};
 use crate::worker::{Alike, Assignment, Deferral, Permit};
@@ -48,7 +48,7 @@ impl Gateway {
     /// A call by the name of a job tool: ours, or one of the upstream's own.
     async fn job_or_call(&self, caller: Caller, kind: JobTool, message: &Envelope, id: &Id) -> Reply {
         let params = Params::peek(message.params());
-        match self.job_call(&caller, kind, &params).await {
+        match self.job_call(&caller, kind, message).await {
             Some(job) => self.job(caller, job, id).await,
             None => self.start_call(&caller, message, &params, id),
         }
@@ -68,8 +68,21 @@ impl Gateway {
         caller.reply(Outgoing::Later(self.inner.worker.start(assignment)))
     }
 
+    /// Whether such a call is sent at all.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub(super) fn check_call(&self, caller: &Caller, params: &Params<'_>) -> Result<(), Error> {
+        let tool = params.name().unwrap_or_default();
+        let terms = caller.route.rules.terms(&tool, params.arguments());
+        match plan(terms, ability(caller.dialect)) {
+            Plan::Refuse => Err(refused(caller, &tool)),
+            Plan::Hold | Plan::Race { .. } | Plan::AtOnce { .. } => Ok(()),
+        }
+    }
+
     /// How this call may be deferred, if it may.
-    fn deferral(
+    pub(super) fn deferral(
         &self,
         caller: &Caller,
         tool: &str,
@@ -78,14 +91,14 @@ impl Gateway {
     ) -> Result<Option<Deferral>, Error> {
         let plan = match plan(terms, ability(caller.dialect)) {
             Plan::Hold => return Ok(None),
-            Plan::Refuse => return Err(refused(caller.dialect, tool)),
+            Plan::Refuse => return Err(refused(caller, tool)),
             Plan::Race { threshold } => Plan::Race { threshold: self.patience(caller, threshold) },
             Plan::AtOnce { within } => Plan::AtOnce { within },
         };
         let is_core = caller.dialect == Dialect::Core;
         let retention = retention(params.task().filter(|_| is_core), (terms.ttl, terms.max_ttl))?;
         let Some(owner) = self.owner(caller, terms)? else {
-            return if is_core { Err(refused(caller.dialect, tool)) } else { Ok(None) };
+            return if is_core { Err(refused(caller, tool)) } else { Ok(None) };
         };
         let names = match self.inner.job_names(caller.catalog().as_deref()) {
             Some(names) => names,
@@ -117,7 +130,8 @@ impl Gateway {
     /// Who would own the task; `None` if nobody could, so that the call is held.
     fn owner(&self, caller: &Caller, terms: &Terms) -> Result<Option<Owner>, Error> {
         let mode = self.inner.options.owner;
-        let lacks_session = caller.session().is_none()
+        let lacks_session = caller.era == Era::Handshake
+            && caller.session().is_none()
             && match mode {
                 OwnerMode::Session => true,
                 OwnerMode::Auto => {
@@ -131,6 +145,7 @@ impl Gateway {
                 Err(Error::InvalidParams(NO_SESSION.into()))
             }
             (Dialect::Ext, Mode::Auto | Mode::Sync) if lacks_session => Ok(None),
+            _ if caller.era == Era::Stateless => Ok(Owner::without_session(mode, caller.identity)),
             _ => Ok(Owner::new(mode, caller.identity)),
         }
     }
@@ -180,8 +195,11 @@ impl Gateway {
 }
 
 /// Why a call is not sent at all.
-fn refused(dialect: Dialect, tool: &str) -> Error {
-    Error::MethodNotFound(match dialect {
+fn refused(caller: &Caller, tool: &str) -> Error {
+    if caller.era == Era::Stateless {
+        return Error::TasksUndeclared(format!("{tool} is only for clients that support tasks"));
+    }
+    Error::MethodNotFound(match caller.dialect {
         Dialect::Core => format!("{tool} does not run as a task here: call it without `task`"),
         Dialect::Ext | Dialect::Job => format!(
             "{tool} is only for clients that support tasks: declare the extension io.modelcontextprotocol/tasks"

@@ -1,19 +1,21 @@
 //! Who asks, and how they can be answered.
 
+use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use crate::call::{Error, Outgoing, Priming};
-use crate::dialect::{Declared, Dialect, JobNames, Spelling, select};
-use crate::jsonrpc::Envelope;
-use crate::mcp::{Abilities, OwnTasks, Params, Version, header, method};
+use crate::call::{Error, Outgoing, Priming, Standing};
+use crate::dialect::{Declared, Dialect, JobNames, Spelling, reading, select};
+use crate::jsonrpc::{Envelope, Rope};
+use crate::mcp::{Abilities, Era, OwnTasks, Params, Version, header, method, with_result_type, without_result_type};
 use crate::session::{Catalog, Habit, Session};
-use crate::task::{Fingerprint, Identity};
-use crate::upstream::Leg;
-use crate::worker::Listener;
+use crate::task::{Fingerprint, Identity, Task};
+use crate::upstream::{Leg, Speaks};
+use crate::worker::{Listener, Reach};
 
 use super::{Framing, Inner, Reply, Request, Route, session_id, word};
 
@@ -23,6 +25,8 @@ pub(super) struct Caller {
     pub(super) route: Arc<Route>,
     pub(super) leg: Leg,
     pub(super) identity: Identity,
+    /// The era it asks in.
+    pub(super) era: Era,
     pub(super) dialect: Dialect,
     /// The version that its session negotiated, else the one its request names.
     pub(super) version: Version,
@@ -32,6 +36,12 @@ pub(super) struct Caller {
     pub(super) abilities: Abilities,
     pub(super) received: Instant,
     pub(super) method: &'static str,
+    /// How it can be asked something before it has its answer.
+    pub(super) reach: Reach,
+    /// Why taskgate answers nothing but an error by itself, if it does not.
+    pub(super) unfit: Option<Error>,
+    /// What its call needs until it has ended.
+    pub(super) kept: Option<Arc<dyn Any + Send + Sync>>,
     takes_events: bool,
     is_alone: bool,
     peer: IpAddr,
@@ -69,17 +79,54 @@ impl Caller {
         // What the upstream announces as its own is not ours to give.
         let extension = extension && own_tasks == OwnTasks::None;
         let leg = Leg::new(upstream, session, &request.headers, request.query.as_deref());
-        let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));
-        let session = leg.session.as_ref().map(|session| session.fingerprint);
+        let identity = gateway.identity(&leg);
+        if let Some(session) = &leg.session {
+            session.began_with(identity.credential);
+        }
         Self {
             route,
-            identity: Identity { credential, session },
+            identity,
+            era: Era::Handshake,
             dialect: select(Declared { version, asks_for_task, extension }),
             version,
             extension,
             abilities,
             received: request.received,
             method: word(message),
+            reach: reach_of(request),
+            unfit: None,
+            kept: None,
+            takes_events: request.takes_events,
+            is_alone: true,
+            peer: request.peer,
+            leg,
+        }
+    }
+
+    /// The caller of a request of the stateless era, on its way `leg`; its request says all there is to know of it.
+    pub(super) fn stateless(
+        gateway: &Inner,
+        route: Arc<Route>,
+        leg: Leg,
+        request: &Request,
+        (message, params): (&Envelope, &Params<'_>),
+    ) -> Self {
+        let meta = params.meta();
+        let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));
+        let extension = meta.declares_tasks;
+        Self {
+            route,
+            identity: Identity { credential, session: None },
+            era: Era::Stateless,
+            dialect: if extension { Dialect::Ext } else { Dialect::Job },
+            version: Version::Later,
+            extension,
+            abilities: meta.abilities.unwrap_or_default(),
+            received: request.received,
+            method: word(message),
+            reach: reach_of(request),
+            unfit: None,
+            kept: None,
             takes_events: request.takes_events,
             is_alone: true,
             peer: request.peer,
@@ -101,18 +148,38 @@ impl Caller {
         self.leg.session.as_ref()
     }
 
-    /// Whether a session stands: errors have HTTP status 200 then.
-    pub(super) fn in_session(&self) -> bool {
-        self.leg.session.is_some()
+    /// How it stands: it decides the HTTP status of errors.
+    pub(super) fn standing(&self) -> Standing {
+        match (self.era, &self.leg.session) {
+            (Era::Stateless, _) => Standing::Stateless,
+            (Era::Handshake, Some(_)) => Standing::Session,
+            (Era::Handshake, None) => Standing::Outside,
+        }
     }
 
     pub(super) fn credential(&self) -> Option<Fingerprint> {
         self.identity.credential
     }
 
-    /// Which tasks the upstream speaks itself, as it said in `initialize`: those are its own business.
+    /// Which tasks the upstream speaks itself, as it said in `initialize` or `server/discover`: those are its own business.
     pub(super) fn upstream_tasks(&self) -> OwnTasks {
+        if self.is_native() {
+            return self.leg.upstream.facts.own_tasks();
+        }
         self.session().and_then(|session| session.hello()).map(|hello| hello.server.own_tasks).unwrap_or_default()
+    }
+
+    /// Whether both it and what is between it and its upstream are of the stateless era.
+    pub(super) fn is_native(&self) -> bool {
+        self.era == Era::Stateless && self.leg.era == Era::Stateless
+    }
+
+    /// A result of taskgate's own as its era has it.
+    pub(super) fn as_told(&self, result: Rope) -> Rope {
+        match self.era {
+            Era::Stateless => Rope::default().with(with_result_type(&result.join())),
+            Era::Handshake => result,
+        }
     }
 
     /// Whom it is like in how long it waits.
@@ -128,21 +195,42 @@ impl Caller {
 
     pub(super) fn listener(&self) -> Listener {
         Listener {
-            takes_events: self.takes_events,
+            reach: self.reach.clone(),
             abilities: self.abilities,
             habit: self.habit(),
-            in_session: self.in_session(),
+            standing: self.standing(),
         }
     }
 
     /// Whether tasks of 2025-11-25 are spoken on its session.
     pub(super) fn speaks_core(&self) -> bool {
-        self.version >= Version::V2025_11_25
+        self.era == Era::Handshake && self.version >= Version::V2025_11_25
+    }
+
+    /// The dialect in which `tasks/*` tells it of a task.
+    pub(super) fn reads(&self, task: &Task) -> Dialect {
+        match self.era {
+            Era::Handshake => reading(task.made, self.version),
+            Era::Stateless => Dialect::Ext,
+        }
+    }
+
+    /// An upstream's result as its era has it.
+    pub(super) fn as_read(&self, result: Bytes) -> Bytes {
+        match self.era {
+            Era::Stateless => with_result_type(&result),
+            Era::Handshake if self.leg.upstream.facts.stateless() == Speaks::Yes => without_result_type(&result),
+            Era::Handshake => result,
+        }
     }
 
     /// In which spellings it reads tasks.
     pub(super) fn spelling(&self) -> Spelling {
-        if self.extension { Spelling::Both } else { Spelling::Own }
+        match self.era {
+            Era::Stateless => Spelling::Stateless,
+            Era::Handshake if self.extension => Spelling::Both,
+            Era::Handshake => Spelling::Own,
+        }
     }
 
     /// Whether it reads event streams.
@@ -173,6 +261,9 @@ impl Caller {
     /// # Errors
     /// If it is something else.
     pub(super) fn check_version(&self) -> Result<(), Error> {
+        if self.era == Era::Stateless {
+            return self.unfit.clone().map_or(Ok(()), Err);
+        }
         let Some(stated) = self.leg.header(header::PROTOCOL_VERSION) else { return Ok(()) };
         let negotiated_later = self
             .session()
@@ -194,6 +285,14 @@ impl Caller {
 }
 
 impl Inner {
+    /// Who comes this way.
+    pub(super) fn identity(&self, leg: &Leg) -> Identity {
+        Identity {
+            credential: leg.credential().map(|value| self.fingerprints.credential(value.as_bytes())),
+            session: leg.session.as_ref().map(|session| session.fingerprint),
+        }
+    }
+
     /// What the job tools are called for whoever sees these tools; `None` if even the fallback names are taken.
     pub(super) fn job_names(&self, catalog: Option<&Catalog>) -> Option<JobNames> {
         let jobs = &self.options.jobs;
@@ -208,6 +307,11 @@ impl Inner {
         }
         Some(names.fallback()).filter(is_free)
     }
+}
+
+/// A client that reads event streams can be asked something on them.
+fn reach_of(request: &Request) -> Reach {
+    if request.takes_events { Reach::Stream } else { Reach::Nowhere }
 }
 
 /// Whether a client understands an event that only tells an id: by what it negotiated, else by what it says.

@@ -56,8 +56,9 @@ impl Gateway {
         mut answer: Answer,
         head: &HeaderMap,
     ) -> Answer {
-        let Body::Message(text) = &answer.body else { return answer };
-        let Some(message) = response_of(text).filter(|_| answer.status.is_success()) else { return answer };
+        let heard = message_in(&answer);
+        caller.leg.upstream.facts.heard_initialize(answer.status, heard.as_ref());
+        let Some(message) = heard.filter(|_| answer.status.is_success()) else { return answer };
         let Some(result) = message.result() else { return answer };
         let server = ServerHello::read(std::str::from_utf8(&result).unwrap_or_default());
         let announced = self.announced(caller, &server, &result);
@@ -70,7 +71,9 @@ impl Gateway {
             None => minted.map(|id| upstream.sessions.mint(id, hello)),
         };
         if let Some(session) = session {
-            session.accepted(caller.leg.credential(), head);
+            session.began_with(caller.credential());
+            session.accepted(caller.leg.credential(), session.turn());
+            session.keep_cookies(head);
             self.remember(upstream, &session);
             if session.minted
                 && let Ok(id) = HeaderValue::from_str(&session.id)
@@ -144,10 +147,17 @@ impl Gateway {
     }
 }
 
+/// The response that an answer is.
+pub(super) fn message_in(answer: &Answer) -> Option<Envelope> {
+    match &answer.body {
+        Body::Message(text) => response_of(text),
+        Body::Empty | Body::Pass(_) | Body::Foreign(..) | Body::Silence => None,
+    }
+}
+
 /// The result in an answer, with where it lies.
 pub(super) fn result_in(answer: &Answer) -> Option<(Envelope, Bytes)> {
-    let Body::Message(text) = &answer.body else { return None };
-    let message = response_of(text)?;
+    let message = message_in(answer)?;
     let result = message.result()?;
     Some((message, result))
 }

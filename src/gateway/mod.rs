@@ -3,17 +3,21 @@
 mod access;
 mod ask;
 mod batch;
+mod bridge;
 mod call_tool;
 mod caller;
 mod catalog;
 mod end;
+mod eras;
 mod forward;
 mod hello;
+mod job_input;
 mod jobs;
 mod listen;
 mod options;
 mod recover;
 mod resume;
+mod stateless;
 mod tasks;
 mod wait;
 
@@ -119,6 +123,7 @@ struct Inner {
     worker: Worker,
     fingerprints: Fingerprints,
     streams: Streams,
+    pools: bridge::Pools,
 }
 
 const WELL_KNOWN: &str = "/.well-known/oauth-";
@@ -128,7 +133,16 @@ impl Gateway {
     #[must_use]
     pub fn new(routes: Vec<Route>, options: Options, worker: Worker, fingerprints: Fingerprints) -> Self {
         let routes = routes.into_iter().map(Arc::new).collect();
-        Self { inner: Arc::new(Inner { routes, options, worker, fingerprints, streams: Streams::default() }) }
+        Self {
+            inner: Arc::new(Inner {
+                routes,
+                options,
+                worker,
+                fingerprints,
+                streams: Streams::default(),
+                pools: bridge::Pools::default(),
+            }),
+        }
     }
 
     /// Whether there is anything at `path`.
@@ -189,7 +203,7 @@ impl Gateway {
         let known = session_id(&request.headers).and_then(|id| route.upstream.sessions.find(id));
         let version = request.headers.get(header::PROTOCOL_VERSION).map(HeaderValue::as_bytes);
         if known.is_none() && Era::of(version, meta.protocol_version.as_deref(), message.method()) == Era::Stateless {
-            return self.sealed(&route, request, &message).into();
+            return self.stateless(route, request, message, &params);
         }
         let caller = Caller::new(&self.inner, route, known, &request, (&message, &params));
         self.answer(caller, message, &params)
@@ -242,7 +256,7 @@ impl Gateway {
     fn refuse(&self, caller: &Caller, message: &Envelope, error: &Error) -> Answer {
         self.tally(caller).done(error.side());
         match message.id() {
-            Some(id) => failed(error, id, caller.in_session()),
+            Some(id) => failed(error, id, caller.standing()),
             None => refused(StatusCode::NOT_FOUND, error),
         }
     }
@@ -269,7 +283,7 @@ impl Gateway {
     /// An answer of taskgate's own that says an error.
     fn fails(&self, caller: &Caller, id: &Id, error: &Error) -> Reply {
         self.tally(caller).done(error.side());
-        caller.reply(failed(error, id, caller.in_session()))
+        caller.reply(failed(error, id, caller.standing()))
     }
 }
 

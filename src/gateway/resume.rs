@@ -8,9 +8,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use crate::call::{EventId, Follower, Log, Origin, Outgoing, Side, outlet};
-use crate::mcp::header;
+use crate::mcp::{Era, header};
 use crate::session::Start;
-use crate::task::Identity;
 use crate::upstream::Leg;
 
 use super::caller::{Caller, priming};
@@ -33,7 +32,9 @@ impl Gateway {
     /// Where the answer to a request is kept for a client that loses its stream; nowhere for one that reads none.
     pub(super) fn log(&self, caller: &Caller) -> Option<Arc<Log>> {
         let origin = Origin { upstream: self.place(&caller.route), identity: caller.identity };
-        caller.may_stream().then(|| Log::new(self.inner.streams.clone(), origin, priming(&caller.leg)))
+        // Nothing is resumed in the stateless era.
+        let may_resume = caller.era == Era::Handshake && caller.may_stream();
+        may_resume.then(|| Log::new(self.inner.streams.clone(), origin, priming(&caller.leg)))
     }
 
     /// What came after the event that the client saw last, and then what comes. A stream of somebody else's is as
@@ -76,20 +77,13 @@ impl Gateway {
 
     /// A stream belongs to the session it was opened in; without one, to who opened it.
     async fn may_follow(&self, route: &Arc<Route>, leg: &Leg, origin: Origin) -> bool {
-        let who = self.identity(leg);
+        let who = self.inner.identity(leg);
         if origin.upstream != self.place(route) || origin.identity.session != who.session {
             return false;
         }
         match &leg.session {
-            Some(session) => !session.is_ended() && access::may_use_session(leg).await,
+            Some(session) => !session.is_ended() && access::may_use_session(leg, who).await,
             None => origin.identity == who,
-        }
-    }
-
-    pub(super) fn identity(&self, leg: &Leg) -> Identity {
-        Identity {
-            credential: leg.credential().map(|value| self.inner.fingerprints.credential(value.as_bytes())),
-            session: leg.session.as_ref().map(|session| session.fingerprint),
         }
     }
 

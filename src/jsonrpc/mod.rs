@@ -18,7 +18,7 @@ pub use error::{ErrorObject, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ME
 pub use id::Id;
 pub use object::Object;
 pub use rope::Rope;
-pub use splice::{Edit, Member, entries, insert_first, members, offset_in, remove, splice};
+pub use splice::{Edit, Member, entries, insert_first, members, offset_in, remove, remove_where, splice};
 
 use bytes::Bytes;
 

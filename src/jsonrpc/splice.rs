@@ -99,9 +99,20 @@ pub fn entries(text: &str) -> HashMap<Cow<'_, str>, &str> {
 /// The edits that remove the members called `name` from the object at `base` of a larger text.
 #[must_use]
 pub fn remove(members: &[Member<'_>], base: usize, name: &str) -> Vec<Edit> {
+    remove_where(members, base, |member| member.name == name)
+}
+
+/// The edits that remove every `unwanted` member from the object at `base` of a larger text. Members of several names
+/// go in one call: the edits of two calls may overlap.
+#[must_use]
+pub fn remove_where(members: &[Member<'_>], base: usize, unwanted: impl Fn(&Member<'_>) -> bool) -> Vec<Edit> {
     let mut edits = Vec::new();
-    for (index, member) in members.iter().enumerate().filter(|(_, member)| member.name == name) {
-        let kept_before = members[..index].iter().any(|earlier| earlier.name != name);
+    let mut kept_before = false;
+    for (index, member) in members.iter().enumerate() {
+        if !unwanted(member) {
+            kept_before = true;
+            continue;
+        }
         let at = match (members.get(index + 1), index.checked_sub(1)) {
             (_, Some(before)) if kept_before => members[before].at.end..member.at.end,
             (Some(after), _) => member.at.start..after.at.start,
@@ -162,6 +173,19 @@ mod tests {
             (r#"{"b":1}"#, r#"{"b":1}"#),
         ] {
             let edits = remove(&members(text).unwrap(), 0, "task");
+            assert_eq!(splice(&Bytes::copy_from_slice(text.as_bytes()), edits), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn removes_members_of_several_names() {
+        for (text, expected) in [
+            (r#"{"a":1,"b":2}"#, "{}"),
+            (r#"{"a":1,"b":2 , "c":3}"#, r#"{"c":3}"#),
+            (r#"{"c":3, "a":1,"b":2 }"#, r#"{"c":3 }"#),
+            (r#"{"a":1, "c":3, "b":2,"d":4}"#, r#"{"c":3,"d":4}"#),
+        ] {
+            let edits = remove_where(&members(text).unwrap(), 0, |member| matches!(&*member.name, "a" | "b"));
             assert_eq!(splice(&Bytes::copy_from_slice(text.as_bytes()), edits), expected, "{text}");
         }
     }

@@ -34,3 +34,15 @@ pub const SAMPLING_CREATE: &str = "sampling/createMessage";
 pub const ROOTS_LIST: &str = "roots/list";
 /// Asks what a server can do (2026-07-28).
 pub const DISCOVER: &str = "server/discover";
+/// Listens to what changes (2026-07-28).
+pub const SUBSCRIPTIONS_LISTEN: &str = "subscriptions/listen";
+/// Lists prompts.
+pub const PROMPTS_LIST: &str = "prompts/list";
+/// Reads a prompt.
+pub const PROMPTS_GET: &str = "prompts/get";
+/// Lists resources.
+pub const RESOURCES_LIST: &str = "resources/list";
+/// Lists resource templates.
+pub const RESOURCE_TEMPLATES_LIST: &str = "resources/templates/list";
+/// Reads a resource.
+pub const RESOURCES_READ: &str = "resources/read";

@@ -1,19 +1,28 @@
 //! What the Model Context Protocol says, as far as taskgate acts on it: names, versions, and peeks at parameters.
 
+pub mod code;
+pub mod downward;
 pub mod header;
 pub mod method;
+pub mod results;
+pub mod rounds;
+pub mod routing;
+pub mod upward;
 
 mod abilities;
 mod hello;
 mod params;
+mod patch;
 mod text;
 mod version;
 
 pub use abilities::Abilities;
 pub use hello::{ClientHello, Lists, OwnTasks, ServerHello, with_extension, with_tasks};
 pub use params::{Meta, Params, meta_key};
+pub use results::{with_result_type, without_result_type};
+pub use rounds::{own_request, well_formed};
 pub use text::{rfc3339, text_block};
-pub use version::{Era, Version};
+pub use version::{Era, STATELESS, Version};
 
 /// The key of the tasks extension in `extensions` (SEP-2663).
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";

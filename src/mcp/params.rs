@@ -14,6 +14,14 @@ pub mod meta_key {
     pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
     /// What this client can do.
     pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+    /// Which client sends this request.
+    pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+    /// From which level on it wants the log messages of this request.
+    pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+    /// Which server answers.
+    pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+    /// Which subscription a message belongs to.
+    pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 }
 
 /// Members of `params`, as raw text; what is no object has none.
@@ -40,6 +48,12 @@ pub struct Meta<'a> {
     pub declares_tasks: bool,
     /// What the request says its client can be asked.
     pub abilities: Option<Abilities>,
+    /// The text of what the request says its client can do.
+    pub capabilities: Option<&'a str>,
+    /// The text of what the request says its client is.
+    pub client_info: Option<&'a str>,
+    /// From which level on the request asks for log messages.
+    pub log_level: Option<Cow<'a, str>>,
 }
 
 impl<'a> Params<'a> {
@@ -139,7 +153,10 @@ impl<'a> Meta<'a> {
                 meta_key::CLIENT_CAPABILITIES => {
                     meta.declares_tasks = declares_tasks(member.value, &["extensions"]);
                     meta.abilities = Some(Abilities::read(member.value));
+                    meta.capabilities = Some(member.value);
                 }
+                meta_key::CLIENT_INFO => meta.client_info = Some(member.value),
+                meta_key::LOG_LEVEL => meta.log_level = string(member.value),
                 _ => {}
             }
         }
@@ -157,7 +174,7 @@ pub(super) fn declares_tasks(capabilities: &str, places: &[&str]) -> bool {
 }
 
 /// A JSON string's content; borrowed where it has no escapes.
-fn string(raw: &str) -> Option<Cow<'_, str>> {
+pub(super) fn string(raw: &str) -> Option<Cow<'_, str>> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
     if inner.contains('\\') { serde_json::from_str(raw).ok().map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
 }

@@ -1,5 +1,8 @@
 //! Protocol versions, and the era a request belongs to.
 
+/// The first version of the stateless era.
+pub const STATELESS: &str = "2026-07-28";
+
 /// A version that is negotiated by `initialize`, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {

@@ -105,6 +105,7 @@ mod tests {
             forward_authorization: false,
             credential_header: AUTHORIZATION,
             mint_sessions: false,
+            bridging: crate::upstream::Bridging::default(),
         }
     }
 

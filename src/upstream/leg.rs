@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::mcp::header::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use crate::jsonrpc::{Envelope, Id, request};
+use crate::mcp::header::{LAST_EVENT_ID, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
+use crate::mcp::{Era, own_request, routing};
 use crate::session::{Session, Sessions};
 use crate::telemetry::metrics::{Metrics, UpstreamTimer};
 
-use super::{Client, Error, Options, Outbound, Resume, headers};
+use super::{Client, Error, Facts, Options, Outbound, Resume, headers};
 
 /// One upstream server, with all that is known of it.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub struct Upstream {
     pub client: Client,
     /// Its sessions.
     pub sessions: Sessions,
+    /// Which eras it speaks, as far as is known.
+    pub facts: Facts,
     /// How long its answers take.
     pub timer: UpstreamTimer,
     /// 0: no `initialize` was answered yet; 1: without a session id; 2: with one.
@@ -56,6 +60,7 @@ impl Upstream {
             options,
             client,
             sessions,
+            facts: Facts::default(),
             timer,
             gives_sessions: AtomicU8::new(0),
             streams: AtomicU8::new(0),
@@ -105,6 +110,8 @@ pub struct Leg {
     pub upstream: Arc<Upstream>,
     /// The session, if the caller named one.
     pub session: Option<Arc<Session>>,
+    /// The era that is spoken on it.
+    pub era: Era,
     way: Arc<Way>,
 }
 
@@ -114,6 +121,10 @@ struct Way {
     uri: Uri,
     headers: Arc<HeaderMap>,
     credential: Option<HeaderValue>,
+    /// What each request of the caller's says in `_meta`, where the era wants it.
+    meta: Option<Arc<str>>,
+    /// When it was brought, among the requests of its session.
+    turn: u64,
 }
 
 impl Leg {
@@ -137,11 +148,9 @@ impl Leg {
         if let Some(cookie) = session.as_ref().and_then(|session| session.cookie()) {
             headers.insert(COOKIE, cookie);
         }
-        Self {
-            upstream,
-            session,
-            way: Arc::new(Way { query: query.map(Into::into), uri, headers: Arc::new(headers), credential }),
-        }
+        let turn = session.as_ref().map_or(0, |session| session.turn());
+        let way = Way { query: query.map(Into::into), uri, headers: Arc::new(headers), credential, meta: None, turn };
+        Self { upstream, session, era: Era::Handshake, way: Arc::new(way) }
     }
 
     /// The way of somebody who is not there: to this session, with this query, protocol version and credential.
@@ -176,6 +185,45 @@ impl Leg {
         Self { session: None, way: Arc::new(way), ..self }
     }
 
+    /// The same in the stateless era, with what the caller's request says in `_meta`.
+    #[must_use]
+    pub fn stateless(self, meta: Option<&str>) -> Self {
+        let way = Way { meta: meta.map(Into::into), ..Way::clone(&self.way) };
+        Self { era: Era::Stateless, way: Arc::new(way), ..self }
+    }
+
+    /// The headers that repeat arguments of the caller's request.
+    #[must_use]
+    pub fn repeated(&self) -> Vec<(String, String)> {
+        let headers = self.way.headers.iter().filter(|(name, _)| name.as_str().starts_with(PARAM_PREFIX));
+        headers.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))).collect()
+    }
+
+    /// The same way with such headers.
+    #[must_use]
+    pub fn repeating(self, headers: &[(String, String)]) -> Self {
+        let mut all = HeaderMap::clone(&self.way.headers);
+        for (name, value) in headers {
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+                all.append(name, value);
+            }
+        }
+        let way = Way { headers: Arc::new(all), ..Way::clone(&self.way) };
+        Self { way: Arc::new(way), ..self }
+    }
+
+    /// The caller's own request again, after a restart: with all headers that repeat its body.
+    #[must_use]
+    pub fn again(&self, body: Bytes) -> Outbound {
+        let again = self.message(body);
+        let mut headers = HeaderMap::clone(&again.headers);
+        let of_arguments = self.way.headers.iter().filter(|(name, _)| name.as_str().starts_with(PARAM_PREFIX));
+        for (name, value) in of_arguments {
+            headers.insert(name.clone(), value.clone());
+        }
+        Outbound { headers: Arc::new(headers), ..again }
+    }
+
     /// Goes to another path on the upstream's server.
     #[must_use]
     pub fn at_path(self, path_and_query: &str) -> Self {
@@ -200,13 +248,16 @@ impl Leg {
     /// Whether the upstream is shown the caller's own credential, and none that is configured.
     #[must_use]
     pub fn shows_credential(&self) -> bool {
-        self.way.credential.is_some() && !self.has_credential_of_ours()
+        self.way.credential.is_some() && self.is_judged()
     }
 
-    fn has_credential_of_ours(&self) -> bool {
+    /// Whether the upstream sees what credential the caller brings, or that it brings none: only then does it say
+    /// anything about the caller that it accepts a request. Reached with a credential of ours, it accepts everybody.
+    #[must_use]
+    pub fn is_judged(&self) -> bool {
         let options = &self.upstream.options;
         let name = &options.credential_header;
-        options.headers.contains_key(name) || (*name == AUTHORIZATION && !options.forward_authorization)
+        !options.headers.contains_key(name) && (*name != AUTHORIZATION || options.forward_authorization)
     }
 
     /// Where the caller's requests go.
@@ -227,10 +278,26 @@ impl Leg {
         Outbound { method, uri: self.way.uri.clone(), headers: self.way.headers.clone(), body }
     }
 
+    /// A request of taskgate's own in the caller's name, now: with the caller's headers, and its `_meta` where the era
+    /// wants one.
+    #[must_use]
+    pub fn own_request(&self, id: &Id, method: &str, params: &str) -> Outbound {
+        let text = request(id, method, params);
+        let text = match self.era {
+            Era::Handshake => text,
+            Era::Stateless => own_request(&text, self.way.meta.as_deref()),
+        };
+        let mut headers = HeaderMap::clone(&self.way.headers);
+        self.route(&mut headers, &text);
+        Outbound { headers: Arc::new(headers), ..self.request(Method::POST, text) }
+    }
+
     /// A message in the caller's name, later: with the latest credential of its session.
     #[must_use]
     pub fn message(&self, body: Bytes) -> Outbound {
-        let headers = Arc::new(self.latest());
+        let mut headers = self.latest();
+        self.route(&mut headers, &body);
+        let headers = Arc::new(headers);
         Outbound { method: Method::POST, uri: self.way.uri.clone(), headers, body }
     }
 
@@ -257,10 +324,40 @@ impl Leg {
         })
     }
 
-    /// The upstream accepted a request of the caller's.
+    /// The upstream accepted a request of the caller's. That one was accepted without a credential says nothing about
+    /// a session that began with one: there may be methods that are open to all.
     pub fn accepted(&self, answer: &HeaderMap) {
+        let Some(session) = &self.session else { return };
+        if self.is_judged() && (self.credential().is_some() || session.began_with(None)) {
+            self.vouched();
+        }
+        session.keep_cookies(answer);
+    }
+
+    /// The upstream, asked for it, accepted the caller's credential on the caller's session, or that it has none.
+    pub fn vouched(&self) {
         if let Some(session) = &self.session {
-            session.accepted(self.credential(), answer);
+            session.accepted(self.credential(), self.way.turn);
+        }
+    }
+
+    /// In the stateless era headers repeat what the body says.
+    fn route(&self, headers: &mut HeaderMap, body: &Bytes) {
+        if self.era == Era::Handshake {
+            return;
+        }
+        let stale: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(PARAM_PREFIX)).cloned().collect();
+        for name in stale {
+            headers.remove(name);
+        }
+        headers.remove(NAME);
+        let Ok(message) = Envelope::read(body.clone()) else { return };
+        if let Ok(method) = HeaderValue::from_str(message.method()) {
+            headers.insert(METHOD, method);
+        }
+        let name = routing::name_of(message.method(), message.params());
+        if let Some(Ok(name)) = name.map(|name| HeaderValue::from_str(&routing::encode(&name))) {
+            headers.insert(NAME, name);
         }
     }
 
@@ -270,12 +367,8 @@ impl Leg {
         headers.remove(LAST_EVENT_ID);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let Some(session) = &self.session else { return headers };
-        let name = &self.upstream.options.credential_header;
-        let ours = self.has_credential_of_ours();
-        match session.latest_credential() {
-            Some(Some(credential)) if !ours => drop(headers.insert(name.clone(), credential)),
-            Some(None) if !ours => drop(headers.remove(name)),
-            _ => {}
+        if let Some(credential) = session.latest_credential().filter(|_| self.is_judged()) {
+            headers.insert(self.upstream.options.credential_header.clone(), credential);
         }
         if let Some(cookie) = session.cookie() {
             headers.insert(COOKIE, cookie);

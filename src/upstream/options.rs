@@ -25,4 +25,49 @@ pub struct Options {
     pub credential_header: HeaderName,
     /// Whether taskgate makes session ids for an upstream that gives none.
     pub mint_sessions: bool,
+    /// How it is joined to clients of the other era.
+    pub bridging: Bridging,
+}
+
+/// `bridge`, `bridge_sessions` and `bridge_max_sessions`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bridging {
+    /// Which requests of the other era are translated.
+    pub bridge: Bridge,
+    /// Whose sessions callers without a credential get.
+    pub sessions: BridgeSessions,
+    /// How many upstream sessions one owner may have.
+    pub max_sessions: MaxSessions,
+}
+
+/// How many sessions one owner may have; 16 unless configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxSessions(pub usize);
+
+impl Default for MaxSessions {
+    fn default() -> Self {
+        Self(16)
+    }
+}
+
+/// Which requests of the stateless era are translated for an upstream of the handshake era.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bridge {
+    /// Those that declare the tasks extension; all others get the upstream's own answer.
+    #[default]
+    Auto,
+    /// All.
+    Always,
+    /// None.
+    Off,
+}
+
+/// Whose upstream sessions stateless callers without a credential get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BridgeSessions {
+    /// Each call gets one of its own.
+    #[default]
+    Owner,
+    /// All share one.
+    Shared,
 }

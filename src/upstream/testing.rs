@@ -164,6 +164,7 @@ pub(crate) fn options(uri: &Uri) -> Options {
         forward_authorization: true,
         credential_header: http::header::AUTHORIZATION,
         mint_sessions: false,
+        bridging: crate::upstream::Bridging::default(),
     }
 }
 

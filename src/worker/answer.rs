@@ -8,10 +8,11 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde_json::value::RawValue;
 
-use crate::call::{Answer, Body, Error, PassBody, Side};
+use crate::call::{Answer, Body, Error, PassBody, Side, Standing};
 use crate::dialect::error_object;
 use crate::jsonrpc::{Envelope, Id, Kind as MessageKind, entries, error_response};
-use crate::upstream::{self, Kind};
+use crate::mcp::Era;
+use crate::upstream::{self, Kind, Leg};
 
 /// How much of an upstream's body is repeated in an error.
 const QUOTED: usize = 100;
@@ -47,13 +48,21 @@ pub(super) fn response(status: StatusCode, kind: Kind, body: &Bytes) -> Result<E
     }
 }
 
+/// An answer that only a server of the other era gives corrects what is known of the upstream.
+pub(super) fn learn_era(leg: &Leg, status: StatusCode, (kind, body): (Kind, &Bytes)) {
+    if leg.era == Era::Stateless && !status.is_success() {
+        let message = response(status, kind, body).ok();
+        leg.upstream.facts.heard_stateless(status, message.as_ref());
+    }
+}
+
 /// The answer that a complete body of an upstream becomes.
 pub(super) fn whole(
     status: StatusCode,
     headers: HeaderMap,
     body: (Kind, Bytes),
     id: &Id,
-    in_session: bool,
+    standing: Standing,
 ) -> (Answer, Side) {
     let (kind, body) = body;
     match response(status, kind, &body) {
@@ -71,7 +80,7 @@ pub(super) fn whole(
             (Answer { status, headers, body: Body::Message(message) }, Side::Upstream)
         }
         Err(error) => {
-            let mut answer = failed(&error, id, in_session);
+            let mut answer = failed(&error, id, standing);
             answer.headers = headers;
             (answer, side(&error))
         }
@@ -80,8 +89,8 @@ pub(super) fn whole(
 
 /// The answer that says an error.
 #[must_use]
-pub fn failed(error: &Error, id: &Id, in_session: bool) -> Answer {
-    Answer::message(http_status(error, in_session), error_response(Some(id), &error_object(error)))
+pub fn failed(error: &Error, id: &Id, standing: Standing) -> Answer {
+    Answer::message(http_status(error, standing), error_response(Some(id), &error_object(error)))
 }
 
 /// The answer that says an error to a request whose id is not known.
@@ -95,13 +104,20 @@ pub(super) fn side(error: &Error) -> Side {
     error.side()
 }
 
-/// The HTTP status of an error: 200 once a session stands, since clients drop a session on many others.
-fn http_status(error: &Error, in_session: bool) -> StatusCode {
+/// The HTTP status of an error.
+fn http_status(error: &Error, standing: Standing) -> StatusCode {
+    let stateless = standing == Standing::Stateless;
+    let outside = standing == Standing::Outside;
     match error {
         Error::SessionEnded => StatusCode::NOT_FOUND,
-        Error::InvalidRequest(_) => StatusCode::BAD_REQUEST,
-        Error::ShuttingDown | Error::StoreUnavailable if !in_session => StatusCode::SERVICE_UNAVAILABLE,
-        Error::Unreachable(_) | Error::Protocol { .. } if !in_session => StatusCode::BAD_GATEWAY,
+        Error::InvalidRequest(_)
+        | Error::InvalidEnvelope(_)
+        | Error::HeaderMismatch(_)
+        | Error::TasksUndeclared(_)
+        | Error::UnsupportedVersion { .. } => StatusCode::BAD_REQUEST,
+        Error::MethodNotFound(_) if stateless => StatusCode::NOT_FOUND,
+        Error::ShuttingDown | Error::StoreUnavailable if outside => StatusCode::SERVICE_UNAVAILABLE,
+        Error::Unreachable(_) | Error::Protocol { .. } if outside => StatusCode::BAD_GATEWAY,
         Error::MethodNotFound(_)
         | Error::InvalidParams(_)
         | Error::ShuttingDown
@@ -110,6 +126,7 @@ fn http_status(error: &Error, in_session: bool) -> StatusCode {
         | Error::Unreachable(_)
         | Error::Protocol { .. }
         | Error::OutcomeUnknown(_)
+        | Error::Unanswered(_)
         | Error::MaxRuntime(_)
         | Error::TooLarge { .. } => StatusCode::OK,
     }
@@ -143,9 +160,13 @@ pub fn from_upstream(error: upstream::Error) -> Error {
         upstream::Error::Setup(text) | upstream::Error::Unreachable(text) => Error::Unreachable(text),
         upstream::Error::Broken(text) => Error::OutcomeUnknown(format!("the connection broke ({text})")),
         upstream::Error::Cut => Error::OutcomeUnknown("the event stream ended without an answer".into()),
+        upstream::Error::Refused => {
+            Error::OutcomeUnknown("the upstream refused the credential when its event stream was taken up".into())
+        }
         upstream::Error::Encoding(name) => {
             Error::Protocol { text: format!("unknown content encoding {name}"), status: None }
         }
+        upstream::Error::Unanswered(method) => Error::Unanswered(method),
         upstream::Error::Protocol(text) => Error::Protocol { text, status: None },
         upstream::Error::TooLarge { limit } => Error::TooLarge { limit: limit as u64 },
     }
@@ -166,11 +187,11 @@ fn quoted(body: &Bytes) -> String {
 mod tests {
     use super::*;
 
-    fn judged(status: u16, kind: Kind, body: &'static str, in_session: bool) -> (u16, String) {
+    fn judged(status: u16, kind: Kind, body: &'static str, standing: Standing) -> (u16, String) {
         let id = Id::from_raw(b"7").unwrap();
         let status = StatusCode::from_u16(status).unwrap();
         let body = (kind, Bytes::from_static(body.as_bytes()));
-        let (answer, _) = whole(status, HeaderMap::new(), body, &id, in_session);
+        let (answer, _) = whole(status, HeaderMap::new(), body, &id, standing);
         let text = match answer.body {
             Body::Message(message) => String::from_utf8(message.to_vec()).unwrap(),
             other => format!("{other:?}"),
@@ -180,23 +201,31 @@ mod tests {
 
     #[test]
     fn b79_everything_becomes_an_answer_with_the_callers_id() {
-        for (status, kind, body, in_session, expected, part) in [
-            (200, Kind::Json, r#"{"id":7,"result":{}}"#, true, 200, r#"{"id":7,"result":{}}"#),
-            (200, Kind::Json, r#"{"id":"x","result":{}}"#, true, 200, r#"{"id":7,"result":{}}"#),
-            (400, Kind::Json, r#"{"id":null,"error":{"code":1}}"#, true, 400, r#"{"id":7,"error":{"code":1}}"#),
-            (502, Kind::Other, "<html>bad</html>", true, 200, "upstream_protocol"),
-            (502, Kind::Other, "<html>bad</html>", false, 502, "\"status\":502"),
-            (200, Kind::Other, "<html>", true, 200, "neither JSON"),
-            (200, Kind::Json, r#"{"id":7,"resu"#, true, 200, "no JSON-RPC response"),
-            (200, Kind::Json, r#"{"hello":1}"#, true, 200, "no JSON-RPC response"),
-            (204, Kind::Other, "", true, 200, "without a body"),
-            (400, Kind::Other, "no session", true, 400, "no session"),
-            (429, Kind::Other, "slow down", true, 429, "slow down"),
+        for (status, kind, body, standing, expected, part) in [
+            (200, Kind::Json, r#"{"id":7,"result":{}}"#, Standing::Session, 200, r#"{"id":7,"result":{}}"#),
+            (200, Kind::Json, r#"{"id":"x","result":{}}"#, Standing::Session, 200, r#"{"id":7,"result":{}}"#),
+            (
+                400,
+                Kind::Json,
+                r#"{"id":null,"error":{"code":1}}"#,
+                Standing::Session,
+                400,
+                r#"{"id":7,"error":{"code":1}}"#,
+            ),
+            (502, Kind::Other, "<html>bad</html>", Standing::Session, 200, "upstream_protocol"),
+            (502, Kind::Other, "<html>bad</html>", Standing::Outside, 502, "\"status\":502"),
+            (200, Kind::Other, "<html>", Standing::Session, 200, "neither JSON"),
+            (200, Kind::Json, r#"{"id":7,"resu"#, Standing::Session, 200, "no JSON-RPC response"),
+            (200, Kind::Json, r#"{"hello":1}"#, Standing::Session, 200, "no JSON-RPC response"),
+            (204, Kind::Other, "", Standing::Session, 200, "without a body"),
+            (400, Kind::Other, "no session", Standing::Session, 400, "no session"),
+            (502, Kind::Other, "<html>bad</html>", Standing::Stateless, 200, "\"status\":502"),
+            (429, Kind::Other, "slow down", Standing::Session, 429, "slow down"),
         ] {
-            let (got, text) = judged(status, kind, body, in_session);
+            let (got, text) = judged(status, kind, body, standing);
             assert_eq!(got, expected, "{status} {body}");
             assert!(text.contains(part) && text.contains("\"id\":7"), "{status} {body}: {text}");
         }
-        assert!(judged(401, Kind::Other, "who?", true).1.starts_with("Foreign"));
+        assert!(judged(401, Kind::Other, "who?", Standing::Session).1.starts_with("Foreign"));
     }
 }

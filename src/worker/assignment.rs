@@ -1,5 +1,6 @@
 //! Everything a call needs to live on its own.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use http::HeaderMap;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::call::Log;
+use crate::call::{Log, Standing};
 use crate::dialect::{Dialect, JobNames};
 use crate::mcp::Abilities;
 use crate::policy::Plan;
@@ -16,7 +17,7 @@ use crate::task::Owner;
 use crate::telemetry::metrics::{Metrics, Side};
 use crate::upstream::{Leg, Outbound};
 
-use super::{Alike, Permit};
+use super::{Alike, Permit, Purpose};
 
 /// One request with an id, on its way to its upstream.
 #[derive(Debug)]
@@ -53,21 +54,45 @@ pub struct Assignment {
     pub deferral: Option<Deferral>,
     /// What it has in common with calls whose exchange it may share; `None` if it shares with none.
     pub alike: Option<Alike>,
+    /// What the call needs until it has ended, such as its share of a session.
+    pub kept: Option<Kept>,
     /// For the counters.
     pub tally: Tally,
 }
 
+/// Something that is let go when a call has ended.
+pub type Kept = Arc<dyn Any + Send + Sync>;
+
 /// What is known of the client that waits.
 #[derive(Debug)]
 pub struct Listener {
-    /// Whether it can be asked something on the way: it reads event streams.
-    pub takes_events: bool,
+    /// How it can be asked something before it has its answer.
+    pub reach: Reach,
     /// What it can be asked.
     pub abilities: Abilities,
     /// Whom it is like in how long it waits.
     pub habit: Habit,
-    /// Whether a session stood when it asked: errors have HTTP status 200 then.
-    pub in_session: bool,
+    /// How it stood when it asked.
+    pub standing: Standing,
+}
+
+/// How a client that waits can be asked something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// On the stream of its answer.
+    Stream,
+    /// By an answer that asks; a retry of the request, which is this one, brings what the client says.
+    Retry(Purpose),
+    /// Not at all.
+    Nowhere,
+}
+
+impl Listener {
+    /// Whether it withdraws its request by leaving (2026-07-28); else the call goes on without it.
+    #[must_use]
+    pub fn withdraws_by_leaving(&self) -> bool {
+        self.standing == Standing::Stateless
+    }
 }
 
 /// How and as what a call is deferred.

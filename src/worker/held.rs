@@ -9,25 +9,24 @@ use http_body_util::BodyExt;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::call::{Answer, Body, Error, Outlet, Side, Waiting};
+use crate::call::{Answer, Body, Error, Outlet, Side, Standing, Waiting};
 use crate::jsonrpc::Envelope;
+use crate::mcp::Era;
 use crate::policy::Plan;
 use crate::session::Hub;
-use crate::task::{Note, Task};
+use crate::task::{Event, Note, Task};
 use crate::telemetry::metrics::Counted;
 use crate::upstream::{Arrived, Kind, Limits, Outbound, headers};
 
-use super::answer::{failed, from_upstream, response, streamed, whole};
+use super::answer::{failed, from_upstream, learn_era, response, streamed, whole};
 use super::deferred::Deferred;
 use super::follow::Followed;
 use super::limits::Permit;
+use super::parked::{Place, retried};
+use super::rounds::Round;
 use super::timer::Timer;
 use super::upcall::{Came, Upcall};
 use super::{Active, Assignment, INLINE, Worker};
-
-/// How long a request that is no call goes on without its client, and with one that may come back.
-const ABANDONED: Duration = Duration::from_secs(60);
-const AWAITED: Duration = Duration::from_secs(300);
 
 /// A call in flight whose client waits.
 pub(super) struct Held {
@@ -41,6 +40,10 @@ pub(super) struct Held {
     pub(super) waiting: Option<Waiting>,
     pub(super) threshold: Timer,
     pub(super) client_left: bool,
+    /// Where it is found by a retry, once it has asked something that way.
+    pub(super) place: Option<Place>,
+    /// When its client's request ends with what was asked.
+    pub(super) gathering: Timer,
     again: Option<Outbound>,
     /// The request, where another process may send it again.
     pub(super) repeat: Option<Bytes>,
@@ -48,8 +51,10 @@ pub(super) struct Held {
     pub(super) relayed: Vec<Envelope>,
     /// The task that the upstream made of it.
     pub(super) followed: Option<Followed>,
+    /// What the upstream has asked by its answer, until it is asked again.
+    pub(super) round: Option<Round>,
     /// What a shutdown waits for.
-    active: Option<Active>,
+    pub(super) active: Option<Active>,
     /// Counts it as held, until it is deferred.
     pub(super) counted: Option<Counted>,
     /// When questions that are with the client are declined.
@@ -80,7 +85,9 @@ impl Held {
         let may_repeat = assignment.repeatable && assignment.ticket.call().is_call;
         let repeat = may_repeat.then(|| assignment.request.body.clone());
         let (upcall, again) = Upcall::begin(&worker, &mut assignment, limits);
-        assignment.request.body = Bytes::new();
+        if assignment.leg.era == Era::Handshake {
+            assignment.request.body = Bytes::new();
+        }
         Box::new(Self {
             threshold: Timer::after(received, wait),
             runtime: Timer::after(received, assignment.max_runtime),
@@ -94,10 +101,13 @@ impl Held {
             steps,
             waiting: None,
             client_left: false,
+            place: None,
+            gathering: Timer::Never,
             again,
             repeat,
             relayed: Vec::new(),
             followed: None,
+            round: None,
         })
     }
 
@@ -122,16 +132,22 @@ impl Held {
             steps: Outlet::nowhere(),
             waiting: None,
             client_left: true,
+            place: None,
+            gathering: Timer::Never,
             again: None,
             repeat: None,
             relayed: Vec::new(),
             followed: None,
+            round: None,
         })
     }
 
     /// Follows the call to its end.
     pub(super) async fn run(mut self: Box<Self>) {
         let end = self.wait().await;
+        if self.is_parked() {
+            self.wait_for_retry().await;
+        }
         let tally = self.assignment.tally.clone();
         match end {
             End::Answered(answer, side) => {
@@ -142,10 +158,15 @@ impl Held {
             End::Deferred(task, permit) => {
                 tally.done(Side::None);
                 let handle = self.handle(&task);
-                let steps = self.fall_silent();
+                let withdraws = self.assignment.listener.withdraws_by_leaving();
+                let (steps, tasks, id) = (self.fall_silent(), self.worker.tasks.clone(), task.id);
                 // A task of its own: what waiting took is given back, and a slow client holds up nothing.
                 let work = self.worker.work.clone();
                 drop(work.spawn(Deferred::run(self, *task, permit)));
+                if withdraws && !steps.is_read() {
+                    // It left before it could learn the id: nobody would ever ask for the task.
+                    let _ = tasks.apply(id, Event::Cancelled, None).await;
+                }
                 steps.done(handle).await;
             }
             End::Withdrawn => {
@@ -156,7 +177,7 @@ impl Held {
             }
             End::Stopped(error) => {
                 tally.done(error.side());
-                let answer = failed(&error, &self.assignment.ticket.call().client_id, self.in_session());
+                let answer = failed(&error, &self.assignment.ticket.call().client_id, self.standing());
                 let steps = self.fall_silent();
                 let called_off = async {
                     match error {
@@ -171,7 +192,7 @@ impl Held {
     }
 
     /// Nothing more is said to the client but by who takes this.
-    fn fall_silent(&mut self) -> Outlet {
+    pub(super) fn fall_silent(&mut self) -> Outlet {
         self.waiting = None;
         std::mem::replace(&mut self.steps, Outlet::nowhere())
     }
@@ -213,7 +234,8 @@ impl Held {
                     if call.is_cancelled() { Some(End::Withdrawn) } else { Box::pin(self.mind_questions()).await; None }
                 }
                 () = alarm.reached() => self.ring().await,
-                () = self.steps.closed(), if !self.client_left => { self.lose_client(); None }
+                retry = retried(&mut self.place) => { Box::pin(self.come_back(retry)).await; None }
+                () = self.steps.closed(), if !self.client_left => self.lose_client(),
                 () = work.severed() => Some(End::Stopped(Error::OutcomeUnknown("the proxy shut down".into()))),
             };
             if let Some(end) = step {
@@ -222,9 +244,9 @@ impl Held {
         }
     }
 
-    /// The first deadline of the three: one timer is cheaper than three.
+    /// The first deadline of all: one timer is cheaper than four.
     fn alarm(&self) -> Timer {
-        let due = [self.runtime, self.threshold, self.patience].iter().filter_map(Timer::due).min();
+        let due = [self.runtime, self.threshold, self.patience, self.gathering].iter().filter_map(Timer::due).min();
         due.map_or(Timer::Never, Timer::At)
     }
 
@@ -233,6 +255,9 @@ impl Held {
             Some(End::Stopped(Error::MaxRuntime(self.assignment.max_runtime.unwrap_or_default())))
         } else if self.threshold.is_due() {
             self.defer().await
+        } else if self.gathering.is_due() {
+            Box::pin(self.park()).await;
+            None
         } else {
             self.decline_questions();
             None
@@ -254,16 +279,18 @@ impl Held {
             }
             Came::Part(Arrived::Body(body)) => {
                 let (status, kind) = (self.upcall.status(), self.upcall.kind());
-                if self.assignment.follows_tasks
+                let is_looked_into = self.assignment.follows_tasks || self.asks_on_stream();
+                if is_looked_into
                     && let Ok(message) = response(status, kind, &body)
-                    && self.follow(&message)
+                    && (self.follow(&message) || self.ask_on_stream(&message).await)
                 {
                     return None;
                 }
+                learn_era(&self.assignment.leg, status, (kind, &body));
                 let mut headers = self.upcall.take_headers();
                 headers::to_client(&mut headers);
                 let id = &self.assignment.ticket.call().client_id;
-                let (answer, side) = whole(status, headers, (kind, body), id, self.in_session());
+                let (answer, side) = whole(status, headers, (kind, body), id, self.standing());
                 Some(End::Answered(Box::new(answer), side))
             }
         }
@@ -307,39 +334,9 @@ impl Held {
         }
     }
 
-    /// The client dropped its request: that is not a cancellation.
-    fn lose_client(&mut self) {
-        self.client_left = true;
-        self.client_gave_up();
-        if !self.assignment.ticket.call().is_call {
-            // Hardly anybody will ever see this answer.
-            self.active = None;
-            let limit = if self.steps.is_resumable() { AWAITED } else { ABANDONED };
-            self.runtime = Timer::after(Instant::now(), Some(limit));
-        }
-        if self.is_awaited() {
-            self.leave_questions();
-        } else {
-            self.decline_questions();
-        }
-    }
-
     /// The session's own stream.
     pub(super) fn hub(&self) -> Option<&Arc<Hub>> {
         self.assignment.leg.session.as_ref().map(|session| session.hub())
-    }
-
-    /// Whether questions wait for a client that may come back; those of a shared exchange go to who is there.
-    pub(super) fn is_awaited(&self) -> bool {
-        self.steps.is_resumable() && !self.upcall.is_shared()
-    }
-
-    fn client_gave_up(&self) {
-        if !self.assignment.ticket.call().is_call {
-            return;
-        }
-        let waited = self.assignment.received.elapsed();
-        self.worker.patience.gave_up(self.assignment.listener.habit.clone(), waited);
     }
 
     fn broke(&mut self, error: crate::upstream::Error) -> Option<End> {
@@ -354,7 +351,7 @@ impl Held {
             }
             _ => {
                 let error = from_upstream(error);
-                let answer = failed(&error, &self.assignment.ticket.call().client_id, self.in_session());
+                let answer = failed(&error, &self.assignment.ticket.call().client_id, self.standing());
                 Some(End::Answered(Box::new(answer), error.side()))
             }
         }
@@ -369,8 +366,8 @@ impl Held {
         }
     }
 
-    fn in_session(&self) -> bool {
-        self.assignment.listener.in_session
+    fn standing(&self) -> Standing {
+        self.assignment.listener.standing
     }
 }
 

@@ -12,14 +12,19 @@ mod deferred;
 mod follow;
 mod handle;
 mod held;
+mod leaving;
 mod limits;
 mod listening;
 mod options;
+mod parked;
 mod port;
 mod questions;
 mod recover;
 mod relay;
+mod rounds;
+mod settle;
 mod shared;
+mod state;
 mod timer;
 mod upcall;
 mod way;
@@ -34,14 +39,16 @@ use crate::store::Tasks;
 use crate::telemetry::metrics::Metrics;
 
 pub use answer::{failed, from_upstream, refused};
-pub use assignment::{Assignment, Deferral, Listener, Tally};
+pub use assignment::{Assignment, Deferral, Kept, Listener, Reach, Tally};
 pub use cancel::cancel_upstream;
 pub use limits::{Limits, Permit};
 pub use listening::{Listening, Stranger};
 pub use options::Options;
+pub use parked::{Parked, Retry};
 pub use port::{Carried, Carrier, Marking, Ports};
 pub use questions::refusal;
 pub use shared::{Alike, Sharing};
+pub use state::{Purpose, State};
 
 /// Bodies up to this many bytes are read to their end before it is decided who won the race.
 pub const INLINE: usize = 256 * 1024;
@@ -60,6 +67,8 @@ pub struct Worker {
     pub limits: Arc<Limits>,
     /// Where answers for running tasks are handed in.
     pub ports: Ports,
+    /// Calls that wait for a retry.
+    pub parked: Parked,
     /// Seals what a restart needs.
     pub seal: Seal,
     /// How long clients wait.

@@ -12,14 +12,17 @@ use crate::upstream::headers;
 
 use super::held::{End, Held};
 use super::timer::Timer;
-use super::{cancel, questions};
+use super::{Reach, cancel, questions};
 
 impl Held {
     pub(super) async fn event(&mut self, event: Event) -> Option<End> {
         let message = event.data.as_ref().and_then(|data| Envelope::read(data.clone()).ok());
         match message {
             Some(message) if message.kind() == MessageKind::Response => {
-                return if self.follow(&message) { None } else { Some(self.answered(&message)) };
+                if self.follow(&message) || self.ask_on_stream(&message).await {
+                    return None;
+                }
+                return Some(self.answered(&message));
             }
             Some(message) if message.kind() == MessageKind::Request => {
                 self.question(event, &message).await;
@@ -58,21 +61,39 @@ impl Held {
     /// Before the handle questions are the client's to answer, and the clocks stand still meanwhile.
     async fn question(&mut self, event: Event, message: &Envelope) {
         let Some(id) = message.id() else { return };
+        let reach = &self.assignment.listener.reach;
+        if matches!(reach, Reach::Retry(_)) {
+            return self.ask_by_answer(message);
+        }
         // Who comes back for the rest of the stream finds a question there; a ping is answered at once.
         let is_awaited = self.is_awaited() && message.method() != method::PING;
-        if !self.assignment.listener.takes_events || (self.client_left && !is_awaited) {
+        if *reach == Reach::Nowhere || (self.client_left && !is_awaited) {
             self.refuse(id, message.method());
             return;
         }
         if message.method() != method::PING {
-            let call = self.assignment.ticket.call();
-            call.ask(id, message.method());
-            self.relayed.retain(|earlier| earlier.id().is_some_and(|id| call.asks(id)));
-            self.relayed.push(message.clone());
-            self.patience = Timer::Never;
-            self.stand_still();
+            self.keep_open(id, message);
         }
         self.relay(event).await;
+    }
+
+    /// The client can only be asked by ending its request; what it cannot be asked at all is declined.
+    fn ask_by_answer(&mut self, message: &Envelope) {
+        let Some(id) = message.id() else { return };
+        if !self.assignment.listener.abilities.allow(message.method()) {
+            return self.refuse(id, message.method());
+        }
+        self.keep_open(id, message);
+        self.gather();
+    }
+
+    pub(super) fn keep_open(&mut self, id: &Id, message: &Envelope) {
+        let call = self.assignment.ticket.call();
+        call.ask(id, message.method());
+        self.relayed.retain(|earlier| earlier.id().is_some_and(|id| call.asks(id)));
+        self.relayed.push(message.clone());
+        self.patience = Timer::Never;
+        self.stand_still();
     }
 
     /// A question is with the client: nothing runs out meanwhile but its patience.
@@ -87,19 +108,19 @@ impl Held {
     }
 
     /// Nobody will answer: the upstream is told so.
-    pub(super) fn refuse(&self, id: &Id, method: &str) {
+    pub(super) fn refuse(&mut self, id: &Id, method: &str) {
         self.decline(id, questions::refusal(id, method));
     }
 
     /// Answers a question in place of the client, unless others share it and may be asked.
-    pub(super) fn decline(&self, id: &Id, answer: Bytes) {
-        if !self.upcall.passes_on(id) {
+    pub(super) fn decline(&mut self, id: &Id, answer: Bytes) {
+        if !self.answer_round(id, &answer) && !self.upcall.passes_on(id) {
             drop(cancel::deliver(&self.worker.work, &self.assignment.leg, answer));
         }
     }
 
     /// The upstream's stream is taken up by taskgate alone: its ids mean nothing to a client.
-    async fn relay(&mut self, event: Event) {
+    pub(super) async fn relay(&mut self, event: Event) {
         if let Some(waiting) = self.waiting.take() {
             waiting.await;
         }
@@ -117,6 +138,9 @@ impl Held {
             if let Ok(message) = Envelope::read(text.clone()) {
                 self.question(Event { data: Some(text), ..Event::default() }, &message).await;
             }
+        }
+        for (id, response) in self.assignment.ticket.call().take_answers() {
+            self.answer_round(&id, &response);
         }
         if self.assignment.ticket.call().is_asking() {
             self.stand_still();
@@ -139,7 +163,7 @@ impl Held {
         self.runtime.resume();
     }
 
-    fn go_on(&mut self) {
+    pub(super) fn go_on(&mut self) {
         self.leave_questions();
         self.patience = Timer::Never;
     }

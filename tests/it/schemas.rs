@@ -3,6 +3,7 @@
 //! One story per kind of message; what passes through untouched is the upstream's and is not judged here.
 
 mod core;
+mod eras;
 mod errors;
 mod ext;
 mod jobs;

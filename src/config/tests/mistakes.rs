@@ -94,7 +94,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("[tasks]\nshared = true", "tasks.shared", "one of mode, threshold"),
     ("[taks]", "taks", "did you mean `tasks`?"),
     ("[upstream.more]", "upstream[0].more", "unknown key"),
-    ("bridge = \"off\"", "upstream[0].bridge", "not in this version"),
+    ("bridge = \"on\"", "upstream[0].bridge", "\"auto\", \"always\""),
     ("name = \"\"", "upstream[0].name", "letters"),
     ("path = \"mcp\"", "upstream[0].path", "start with /"),
     ("path = \"/.well-known/x\"", "upstream[0].path", "reserved"),

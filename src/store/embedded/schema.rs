@@ -8,7 +8,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 pub(super) const APPLICATION: i32 = 0x7467_7374;
 
 /// The steps from an empty file to what this version uses. A step that was released is never changed.
-pub(super) const STEPS: &[&str] = &[TABLES];
+pub(super) const STEPS: &[&str] = &[TABLES, FOUNDERS];
 
 /// Spans and times are milliseconds, times since 1970. What a poll does not read stands in tables of its own, under
 /// the same `n`: results, and the sealed bytes that a restart needs.
@@ -64,6 +64,9 @@ CREATE INDEX session_expires ON session (expires);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 ";
 
+/// The credential that a session began with.
+const FOUNDERS: &str = "ALTER TABLE session ADD COLUMN credential BLOB";
+
 /// What is in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -87,8 +90,11 @@ pub(super) fn look(connection: &Connection) -> rusqlite::Result<Found> {
     })
 }
 
-/// Makes the steps that are missing, all or none.
+/// Makes the steps that are missing, all or none; writes nothing if none is.
 pub(super) fn migrate(connection: &mut Connection, done: usize, steps: &[&str]) -> rusqlite::Result<()> {
+    if done == steps.len() {
+        return Ok(());
+    }
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
     for step in steps.iter().skip(done) {
         transaction.execute_batch(step)?;

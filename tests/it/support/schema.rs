@@ -23,11 +23,13 @@ const FOLDER: &str = "TASKGATE_SCHEMAS";
 
 /// For each definition used, messages that it must refuse: one that takes these as well proves nothing.
 const WRONG: &[(&str, &[&str])] = &[
+    ("CallToolRequest", &[r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{}}}"#]),
     ("CallToolResult", &[r#"{"content":"done"}"#, r#"{"content":[],"isError":"no"}"#, r#"{"content":[{"text":"x"}]}"#]),
     ("CancelTaskResult", &[r#"{"status":"cancelled"}"#, r#"{"resultType":"task"}"#]),
     ("CancelledNotification", &[r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#]),
     ("CreateTaskResult", &[r#"{"task":{"taskId":"1"}}"#, r#"{"resultType":"task","taskId":"1","status":"running"}"#]),
     ("CreateMessageRequest", &[r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#]),
+    ("DiscoverResult", &[r#"{"supportedVersions":["2026-07-28"],"capabilities":{},"ttlMs":0,"cacheScope":"private"}"#]),
     ("ElicitRequest", &[r#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"message":1}}"#]),
     ("ElicitResult", &[r#"{"action":"declined"}"#, r#"{"content":{}}"#]),
     ("Error", &[r#"{"code":"-32603","message":"no"}"#, r#"{"code":-32603}"#]),
@@ -39,7 +41,9 @@ const WRONG: &[(&str, &[&str])] = &[
             r#"{"taskId":"1","status":"working","createdAt":"","lastUpdatedAt":"","ttl":"1 h","ttlMs":"1 h"}"#,
         ],
     ),
+    ("InitializeRequestParams", &[r#"{"protocolVersion":"2025-11-25","capabilities":{}}"#]),
     ("InitializeResult", &[r#"{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x"}}"#]),
+    ("InputRequiredResult", &[r#"{"resultType":"input_required","inputRequests":{"k":{"method":"x"}}}"#]),
     ("JSONRPCBatchResponse", &["[{}]", r#"[{"jsonrpc":"2.0","id":null,"result":{}}]"#, "{}"]),
     (
         "JSONRPCError",

@@ -1,0 +1,277 @@
+//! A stateless client in front of an upstream that only opens sessions: taskgate has sessions in its name, and
+//! translates both ways.
+
+mod open;
+mod phrase;
+mod pool;
+mod retry;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use tracing::debug;
+
+use crate::call::{Answer, Error, Outgoing, Outlet, Step, Steps, outlet};
+use crate::jsonrpc::{Envelope, Id, canonical, entries, rope_response};
+use crate::mcp::rounds::Retry;
+use crate::mcp::{Params, STATELESS, downward, method};
+use crate::upstream::BridgeSessions;
+use crate::worker::Reach;
+
+use super::caller::Caller;
+use super::{Framing, Gateway, Handling, Reply, Request, Route, stateless};
+use open::{Alone, Opened};
+use phrase::Phrase;
+use pool::{Got, Kind, Owner, Share};
+
+pub(super) use pool::Pools;
+pub(super) use retry::{answers, purpose, rejected};
+
+/// Methods that the stateless era does not have.
+const REMOVED: [&str; 5] =
+    [method::INITIALIZE, method::PING, "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+
+/// How often a request is tried: once more if its session was lost.
+const ATTEMPTS: usize = 2;
+
+/// One stateless request on its way.
+struct Crossing {
+    gateway: Gateway,
+    route: Arc<Route>,
+    request: Request,
+    message: Envelope,
+    id: Id,
+}
+
+/// A request's hold on its session.
+#[derive(Clone, Debug)]
+enum Lease {
+    /// One that its owner's requests share.
+    Shared(Arc<Share>),
+    /// One of its own.
+    Own(Arc<Alone>),
+}
+
+impl Lease {
+    fn opened(&self) -> &Arc<Opened> {
+        match self {
+            Self::Shared(share) => share.opened(),
+            Self::Own(alone) => &alone.0,
+        }
+    }
+
+    fn forget(&self) {
+        match self {
+            Self::Shared(share) => share.forget(),
+            Self::Own(_) => {}
+        }
+    }
+}
+
+impl Gateway {
+    pub(super) fn bridged(&self, route: Arc<Route>, request: Request, message: Envelope, id: &Id) -> Reply {
+        let caller = self.alone(&route, &request, (&message, &Params::peek(message.params())));
+        if let Err(error) = self.check_crossing(&caller, &request, &message) {
+            return self.fails(&caller, id, &error);
+        }
+        let (to, receiver) = outlet(1, None);
+        let reply = caller.reply(Outgoing::Later(receiver));
+        let crossing = Crossing { gateway: self.clone(), route, request, message, id: id.clone() };
+        drop(self.inner.worker.work.spawn(async move {
+            tokio::select! {
+                () = crossing.run(&to) => {}
+                // It withdraws its request by leaving.
+                () = to.closed() => {}
+            }
+        }));
+        Reply { framing: Framing::Either, ..reply }
+    }
+
+    fn check_crossing(&self, caller: &Caller, request: &Request, message: &Envelope) -> Result<(), Error> {
+        stateless::checked(request, message)?;
+        if REMOVED.contains(&message.method()) {
+            return Err(Error::MethodNotFound(format!("{} is not part of {STATELESS}", message.method())));
+        }
+        if message.method() == method::TOOLS_CALL {
+            self.check_call(caller, &Params::peek(message.params()))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Crossing {
+    async fn run(&self, to: &Outlet) {
+        if let Some(answer) = self.own_job().await {
+            return self.finish(answer, to).await;
+        }
+        if let Some(state) = Retry::read(self.message.params()).request_state {
+            return self.come_back(&state, to).await;
+        }
+        for attempt in 1..=ATTEMPTS {
+            let lease = match self.lease().await {
+                Ok(lease) => lease,
+                Err(answer) => return to.done(self.phrase(None).answer(answer)).await,
+            };
+            if self.message.method() == method::DISCOVER {
+                return to.done(self.discovered(lease.opened())).await;
+            }
+            let phrase = self.phrase(Some(lease.opened()));
+            if phrase.log_level.is_some() {
+                lease.opened().want_logs().await;
+            }
+            let is_last = attempt == ATTEMPTS;
+            match self.attempt(&lease, &phrase).await {
+                Outgoing::Now(answer) => return to.done(phrase.answer(answer)).await,
+                Outgoing::Later(steps) => {
+                    if pump(steps, to, &phrase, is_last).await {
+                        return;
+                    }
+                    debug!("the upstream has lost a session: another is opened");
+                    lease.forget();
+                }
+            }
+        }
+    }
+
+    /// A retry needs no session: its call has one.
+    async fn come_back(&self, state: &str, to: &Outlet) {
+        let mut caller = self.caller();
+        caller.reach = Reach::Retry(retry::purpose(&caller, &self.message));
+        self.finish(self.gateway.retried(&caller, &self.message, state, &self.id).outgoing, to).await;
+    }
+
+    /// A job of ours is read and cancelled without asking the upstream for anything.
+    async fn own_job(&self) -> Option<Outgoing> {
+        let params = Params::peek(self.message.params());
+        let tool = params.name().filter(|_| self.message.method() == method::TOOLS_CALL)?;
+        let kind = self.gateway.job_tool(&tool)?;
+        let arguments = entries(params.arguments().unwrap_or_default());
+        let id = arguments.get("job_id").and_then(|text| serde_json::from_str::<String>(text).ok());
+        if !self.gateway.is_ours(id.as_deref()).await {
+            return None;
+        }
+        let caller = self.caller();
+        let call = self.gateway.job_call(&caller, kind, &self.message).await?;
+        Some(self.gateway.job(caller, call, &self.id).await.outgoing)
+    }
+
+    async fn finish(&self, outgoing: Outgoing, to: &Outlet) {
+        let phrase = self.phrase(None);
+        match outgoing {
+            Outgoing::Now(answer) => to.done(phrase.answer(answer)).await,
+            Outgoing::Later(steps) => drop(pump(steps, to, &phrase, true).await),
+        }
+    }
+
+    /// Who asks, outside of any session.
+    fn caller(&self) -> Caller {
+        let params = Params::peek(self.message.params());
+        self.gateway.alone(&self.route, &self.request, (&self.message, &params))
+    }
+
+    /// The request in its session, as one of the handshake era.
+    async fn attempt(&self, lease: &Lease, phrase: &Phrase) -> Outgoing {
+        let params = Params::peek(self.message.params());
+        let leg = lease.opened().leg(&self.route.upstream, &self.request);
+        let mut caller =
+            Caller::stateless(&self.gateway.inner, self.route.clone(), leg, &self.request, (&self.message, &params));
+        caller.reach = Reach::Retry(retry::purpose(&caller, &self.message));
+        caller.kept = Some(Arc::new(lease.clone()));
+        let token = phrase.token.as_ref().map(|(ours, _)| ours.as_str());
+        let Ok(message) = Envelope::read(downward::request(&self.message, token)) else {
+            return self
+                .gateway
+                .fails(&caller, &self.id, &Error::InvalidRequest("the request cannot be read".into()))
+                .outgoing;
+        };
+        let text = message.clone();
+        match self.gateway.request(caller, text, &Params::peek(message.params()), &self.id) {
+            Handling::Ready(reply) => reply.outgoing,
+            Handling::Later(reply) => reply.await.outgoing,
+        }
+    }
+
+    /// The session this request goes to.
+    async fn lease(&self) -> Result<Lease, Answer> {
+        let params = Params::peek(self.message.params());
+        let upstream = &self.route.upstream;
+        let caller = self.caller();
+        let hello = open::parameters(&params);
+        let bridging = upstream.options.bridging;
+        if caller.credential().is_none() && bridging.sessions == BridgeSessions::Owner {
+            let opened = self.gateway.open(&caller, &self.request, &self.id, &hello).await?;
+            return Ok(Lease::Own(Arc::new(Alone(Arc::new(opened)))));
+        }
+        let owner = Owner { path: upstream.options.path.clone(), credential: caller.credential() };
+        let kind = Kind {
+            capabilities: digest(&[params.meta().capabilities.unwrap_or("{}")]),
+            query: self.request.query.clone(),
+        };
+        match self.gateway.inner.pools.of(owner, bridging.max_sessions.0).get(&kind).await {
+            Got::Share(share) => Ok(Lease::Shared(Arc::new(share))),
+            Got::Turn(turn, closed) => {
+                if let Some(closed) = closed {
+                    closed.close().await;
+                }
+                let opened = Arc::new(self.gateway.open(&caller, &self.request, &self.id, &hello).await?);
+                Ok(Lease::Shared(Arc::new(turn.opened(&opened))))
+            }
+        }
+    }
+
+    fn discovered(&self, opened: &Opened) -> Answer {
+        let result = downward::discover(&opened.told, &[STATELESS]);
+        Answer::rope(rope_response(&self.id, result.into()))
+    }
+
+    fn phrase(&self, opened: Option<&Arc<Opened>>) -> Phrase {
+        let params = Params::peek(self.message.params());
+        let meta = params.meta();
+        let ours = || format!("\"taskgate-{}\"", uuid::Uuid::new_v4().simple());
+        Phrase {
+            token: meta.progress_token.map(|clients| (ours(), clients.to_owned())),
+            log_level: meta.log_level.map(Cow::into_owned),
+            server_info: opened.and_then(|opened| opened.server_info.clone()),
+            method: self.message.method().to_owned(),
+            id: self.id.clone(),
+        }
+    }
+}
+
+/// Passes steps on in the words of the stateless era; `false`, and nothing was passed, if the upstream has lost the
+/// session and this is not the last attempt.
+async fn pump(mut steps: Steps, to: &Outlet, phrase: &Phrase, is_last: bool) -> bool {
+    let mut opened = None;
+    while let Some(step) = steps.recv().await {
+        match step {
+            Step::Done(answer, _) if !is_last && phrase::is_session_lost(&answer) => return false,
+            Step::Done(answer, _) => {
+                to.done(phrase.answer(*answer)).await;
+                return true;
+            }
+            Step::Open(headers) => opened = Some(headers),
+            Step::Hold => to.hold().await,
+            Step::Event(event) => {
+                let Some(event) = phrase.event(*event) else { continue };
+                if let Some(mut headers) = opened.take() {
+                    headers.remove(crate::mcp::header::SESSION_ID);
+                    to.open(*headers).await;
+                }
+                to.event(event).await;
+            }
+        }
+    }
+    true
+}
+
+fn digest(parts: &[&str]) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for part in parts {
+        let text = canonical(part).unwrap_or_else(|| (*part).to_owned());
+        digest.update((text.len() as u64).to_be_bytes());
+        digest.update(text.as_bytes());
+    }
+    digest.finalize().into()
+}

@@ -1,0 +1,211 @@
+//! Opening and closing upstream sessions in the name of stateless clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method};
+use tokio::sync::{OnceCell, oneshot};
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use crate::call::{Answer, Step};
+use crate::jsonrpc::{Id, entries, notification, request};
+use crate::mcp::{ClientHello, Params, ServerHello, downward, header, method};
+use crate::session::{Hello, Session};
+use crate::shutdown::Work;
+use crate::upstream::{Leg, Speaks, Upstream};
+
+use super::super::caller::Caller;
+use super::super::hello::{message_in, result_in};
+use super::super::{Gateway, Request};
+
+/// How long a server may take to hear that a session has ended.
+const CLOSED: Duration = Duration::from_secs(10);
+/// How long a server may take to hear that its session has begun.
+const INITIALIZED: Duration = Duration::from_secs(10);
+
+/// An upstream session of taskgate's own making.
+#[derive(Debug)]
+pub(in crate::gateway) struct Opened {
+    pub(super) session: Arc<Session>,
+    /// The result of `initialize`, as JSON text.
+    pub(super) told: Arc<str>,
+    /// The server, as JSON text.
+    pub(super) server_info: Option<Arc<str>>,
+    /// The version that was negotiated, as a header.
+    version: HeaderValue,
+    /// The way there of who opened it.
+    leg: Leg,
+    work: Work,
+    /// Whether the server was told to send log messages of every level: each client says anew which it wants.
+    logs: OnceCell<()>,
+}
+
+/// A session that ends with the request it was opened for.
+#[derive(Debug)]
+pub(super) struct Alone(pub(super) Arc<Opened>);
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        drop(self.0.close());
+    }
+}
+
+impl Opened {
+    /// The way of a request with `request`'s headers on this session.
+    pub(super) fn leg(&self, upstream: &Arc<Upstream>, request: &Request) -> Leg {
+        let headers = in_session(&request.headers, Some((&self.session, &self.version)));
+        Leg::new(upstream.clone(), Some(self.session.clone()), &headers, request.query.as_deref())
+    }
+
+    /// Makes sure that the server sends log messages.
+    pub(super) async fn want_logs(&self) {
+        let has_logs =
+            entries(&self.told).get("capabilities").is_some_and(|text| entries(text).contains_key("logging"));
+        if !has_logs {
+            return;
+        }
+        let id = Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()));
+        let said = || async {
+            let message = self.leg.message(request(&id, "logging/setLevel", r#"{"level":"debug"}"#));
+            let _ = self.leg.upstream.client.send(message).await;
+        };
+        self.logs.get_or_init(said).await;
+    }
+
+    /// Nobody needs it any more: the upstream is told so, whether or not the end of that is waited for.
+    pub(super) fn close(&self) -> impl Future<Output = ()> + use<> {
+        self.session.end();
+        let mut request = self.leg.message(Bytes::new());
+        request.method = Method::DELETE;
+        let client = self.leg.upstream.client.clone();
+        let told = (!self.session.minted).then(|| {
+            self.work.spawn(async move {
+                if !matches!(timeout(CLOSED, client.send(request)).await, Ok(Ok(_))) {
+                    debug!("the end of a session did not reach the upstream");
+                }
+            })
+        });
+        async move {
+            if let Some(told) = told {
+                drop(told.await);
+            }
+        }
+    }
+}
+
+impl Gateway {
+    /// Opens a session for `caller`, whose request is `request` with these parameters.
+    ///
+    /// # Errors
+    /// The upstream's answer, if it opens none.
+    pub(super) async fn open(
+        &self,
+        caller: &Caller,
+        request: &Request,
+        id: &Id,
+        params: &str,
+    ) -> Result<Opened, Answer> {
+        let upstream = &caller.leg.upstream;
+        let headers = in_session(&request.headers, None);
+        let leg = Leg::new(upstream.clone(), None, &headers, request.query.as_deref());
+        let (told, head) = oneshot::channel();
+        let hello = initialize(id, params);
+        let mut assignment = self.assignment(caller, hello, id);
+        assignment.request = leg.request(Method::POST, assignment.request.body.clone());
+        (assignment.head, assignment.log, assignment.inline) = (Some(told), None, usize::MAX);
+        let mut steps = self.inner.worker.start(assignment);
+        let answer = loop {
+            match steps.recv().await {
+                Some(Step::Done(answer, _)) => break *answer,
+                Some(Step::Open(_) | Step::Hold | Step::Event(_)) => {}
+                None => return Err(Answer::empty(http::StatusCode::BAD_GATEWAY)),
+            }
+        };
+        let result = result_in(&answer).filter(|_| answer.status.is_success()).map(|(_, result)| result);
+        let Some(result) = result else {
+            let heard = message_in(&answer);
+            upstream.facts.heard_initialize(answer.status, heard.as_ref());
+            return Err(answer);
+        };
+        let told = String::from_utf8_lossy(&result).into_owned();
+        Ok(self.opened(caller, request, &head.await.unwrap_or_default(), (told, params)).await)
+    }
+
+    async fn opened(
+        &self,
+        caller: &Caller,
+        request: &Request,
+        head: &HeaderMap,
+        (told, params): (String, &str),
+    ) -> Opened {
+        let upstream = &caller.leg.upstream;
+        let hello = Hello { client: ClientHello::read(Some(params)), server: ServerHello::read(&told) };
+        let named = head.get(header::SESSION_ID).and_then(|id| id.to_str().ok());
+        upstream.answered_hello(named);
+        upstream.facts.set_handshake(Speaks::Yes);
+        let session = match named {
+            Some(id) => upstream.sessions.open(id, hello),
+            None => upstream.sessions.mint(&uuid::Uuid::new_v4().to_string(), hello),
+        };
+        session.began_with(caller.credential());
+        session.accepted(caller.leg.credential(), session.turn());
+        session.keep_cookies(head);
+        self.remember(upstream, &session);
+        let version = {
+            let result = entries(&told);
+            let stated = result.get("protocolVersion").and_then(|raw| serde_json::from_str::<String>(raw).ok());
+            stated.and_then(|version| HeaderValue::from_str(&version).ok())
+        };
+        let version = version.unwrap_or(HeaderValue::from_static("2025-03-26"));
+        let headers = in_session(&request.headers, Some((&session, &version)));
+        let leg = Leg::new(upstream.clone(), Some(session.clone()), &headers, request.query.as_deref());
+        let server_info = entries(&told).get("serverInfo").map(|text| (*text).into());
+        let initialized = leg.message(notification("notifications/initialized", "{}"));
+        let _ = timeout(INITIALIZED, upstream.client.send(initialized)).await;
+        info!(path = &*upstream.options.path, "opened an upstream session for a stateless client");
+        let work = self.inner.worker.work.clone();
+        Opened { session, told: told.into(), server_info, version, leg, work, logs: OnceCell::new() }
+    }
+
+    /// Closes sessions that no request has used for a while. For ever; cancel safe.
+    pub async fn close_idle_bridges(&self, every: Duration, idle: Duration) {
+        loop {
+            tokio::time::sleep(every).await;
+            for opened in self.inner.pools.take_idle(idle) {
+                drop(opened.close());
+            }
+        }
+    }
+}
+
+/// What opens a session, under the id of the request that needs it.
+fn initialize(id: &Id, params: &str) -> Bytes {
+    request(id, method::INITIALIZE, params)
+}
+
+/// A stateless request's headers as those of a request in a session: its routing headers would not fit.
+fn in_session(headers: &HeaderMap, session: Option<(&Session, &HeaderValue)>) -> HeaderMap {
+    let is_stateless = |name: &str| {
+        matches!(name, header::METHOD | header::NAME | header::PROTOCOL_VERSION | header::SESSION_ID)
+            || name.starts_with(header::PARAM_PREFIX)
+    };
+    let mut kept: HeaderMap = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers.iter().filter(|(name, _)| !is_stateless(name.as_str())) {
+        kept.append(name.clone(), value.clone());
+    }
+    if let Some((session, version)) = session {
+        kept.insert(header::PROTOCOL_VERSION, version.clone());
+        if let Ok(id) = HeaderValue::from_str(&session.id) {
+            kept.insert(header::SESSION_ID, id);
+        }
+    }
+    kept
+}
+
+/// What a stateless request says that a session is opened with.
+pub(super) fn parameters(params: &Params<'_>) -> String {
+    let meta = params.meta();
+    downward::initialize(meta.client_info, meta.capabilities)
+}

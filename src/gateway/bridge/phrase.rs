@@ -1,0 +1,100 @@
+//! What a session's upstream says, as a stateless client is told it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use crate::call::{Answer, Body, Event};
+use crate::jsonrpc::{
+    Edit, Envelope, ErrorObject, Id, Kind, METHOD_NOT_FOUND, entries, error_response, result_response, splice,
+};
+use crate::mcp::{downward, header, method};
+
+use super::super::forward::response_of;
+
+/// What one request needs to know of its client to have its answer phrased.
+#[derive(Clone, Debug)]
+pub(super) struct Phrase {
+    pub(super) method: String,
+    /// The id of the request.
+    pub(super) id: Id,
+    /// Our progress token, and the client's, as JSON text; none if it has none.
+    pub(super) token: Option<(String, String)>,
+    /// From which level on log messages are wanted.
+    pub(super) log_level: Option<String>,
+    /// The server, as JSON text.
+    pub(super) server_info: Option<Arc<str>>,
+}
+
+/// The levels of log messages, most talkative first (RFC 5424 without its names for numbers).
+const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+
+impl Phrase {
+    /// An event on the way; `None` if it is nothing for this client.
+    pub(super) fn event(&self, event: Event) -> Option<Event> {
+        let data = event.data.as_ref().filter(|data| !data.is_empty());
+        // An event that only tells an id: there is nothing to resume in this era.
+        let message = Envelope::read(data?.clone()).ok()?;
+        let text = match message.method() {
+            method::PROGRESS => self.progress(&message)?,
+            "notifications/message" if self.wants(&message) => message.text().clone(),
+            _ => return None,
+        };
+        Some(Event { id: None, retry: None, data: Some(text), ..event })
+    }
+
+    fn progress(&self, message: &Envelope) -> Option<Bytes> {
+        let (ours, clients) = self.token.as_ref()?;
+        let (at, params) = (message.params_at()?, message.params()?);
+        let found = crate::jsonrpc::members(params)?;
+        let token = found.iter().find(|member| member.name == "progressToken" && member.value == ours)?;
+        let at = at.start + token.value_at.start..at.start + token.value_at.end;
+        Some(splice(message.text(), vec![Edit::new(at, clients.as_str())]))
+    }
+
+    fn wants(&self, message: &Envelope) -> bool {
+        let rank = |level: &str| LEVELS.iter().position(|known| *known == level);
+        let Some(least) = self.log_level.as_deref().and_then(rank) else { return false };
+        let params = entries(message.params().unwrap_or_default());
+        let level = params.get("level").and_then(|raw| serde_json::from_str::<String>(raw).ok());
+        level.as_deref().and_then(rank).is_none_or(|level| level >= least)
+    }
+
+    /// The answer, with the client's id.
+    pub(super) fn answer(&self, mut answer: Answer) -> Answer {
+        answer.headers.remove(header::SESSION_ID);
+        let Body::Message(text) = &answer.body else { return answer };
+        let Some(message) = response_of(text) else { return answer };
+        if let Some(result) = message.result() {
+            let result = downward::result(&self.method, &result, self.server_info.as_deref());
+            let text = result_response(&self.id, std::str::from_utf8(&result).unwrap_or("{}"));
+            return Answer { body: Body::Message(text), ..answer };
+        }
+        let error = message.error().and_then(|text| serde_json::from_str::<ErrorObject>(text).ok());
+        let Some(error) = error.map(downward::error) else { return answer };
+        answer.status = status(answer.status, &error);
+        answer.body = Body::Message(error_response(Some(&self.id), &error));
+        answer
+    }
+}
+
+/// Statuses that say more than the message keep it; every other error has that of the stateless era.
+fn status(status: StatusCode, error: &ErrorObject) -> StatusCode {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS => status,
+        _ if error.code == METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+        StatusCode::BAD_REQUEST if (-32022..=-32020).contains(&error.code) => status,
+        _ => StatusCode::OK,
+    }
+}
+
+/// Whether an answer says that the upstream does not know the session any more.
+pub(super) fn is_session_lost(answer: &Answer) -> bool {
+    let is_response = |text: &Bytes| response_of(text).is_some_and(|message| message.kind() == Kind::Response);
+    match (answer.status, &answer.body) {
+        (StatusCode::NOT_FOUND, Body::Message(text)) => is_response(text),
+        (StatusCode::NOT_FOUND, _) => true,
+        _ => false,
+    }
+}
