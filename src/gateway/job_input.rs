@@ -75,7 +75,7 @@ impl Gateway {
         let state = state.seal(&worker.seal)?;
         let questions =
             questions.iter().map(|question| (question.key.as_str(), &*question.method, question.params.as_deref()));
-        Some(rounds::input_required(questions, &state, None))
+        Some(rounds::input_required(questions, Some(&state), None))
     }
 }
 
