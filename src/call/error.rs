@@ -69,6 +69,11 @@ pub enum Error {
     /// The request may have been executed.
     #[error("outcome unknown: {0}; it may have run, so check before calling again")]
     OutcomeUnknown(String),
+    /// The upstream asked something that cannot be declined in words, and nobody answered.
+    #[error(
+        "the upstream server asked for {0}, which was declined or not answered in time; call again to be asked again"
+    )]
+    Unanswered(String),
     /// It ran longer than it may.
     #[error("exceeded max runtime of {}; the upstream call was cancelled", humantime::format_duration(*.0))]
     MaxRuntime(Duration),
@@ -92,6 +97,7 @@ impl Error {
             | Self::HeaderMismatch(_)
             | Self::TasksUndeclared(_)
             | Self::UnsupportedVersion { .. }
+            | Self::Unanswered(_)
             | Self::SessionEnded => Side::Client,
             Self::ShuttingDown
             | Self::StoreUnavailable
@@ -120,6 +126,7 @@ impl Error {
             Self::Unreachable(_) => Reason::UpstreamUnreachable,
             Self::Protocol { .. } => Reason::UpstreamProtocol,
             Self::OutcomeUnknown(_) => Reason::OutcomeUnknown,
+            Self::Unanswered(_) => Reason::InputTimeout,
             Self::MaxRuntime(_) => Reason::MaxRuntime,
             Self::TooLarge { .. } => Reason::TooLarge,
         })

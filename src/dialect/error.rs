@@ -24,6 +24,7 @@ pub fn code(error: &Error) -> i64 {
         | Error::Unreachable(_)
         | Error::Protocol { .. }
         | Error::OutcomeUnknown(_)
+        | Error::Unanswered(_)
         | Error::MaxRuntime(_)
         | Error::TooLarge { .. } => INTERNAL_ERROR,
     }

@@ -1,50 +1,24 @@
-//! Questions of taskgate's own to an upstream, in a caller's name.
+//! Whether an upstream accepts a caller's credential.
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, Method};
-
-use crate::jsonrpc::{Envelope, Id, Kind as MessageKind, request};
-use crate::mcp::method;
-use crate::upstream::{Arrived, Exchange, Leg, Limits};
+use crate::mcp::{Era, method};
+use crate::upstream::{Leg, ask};
 
 /// How long an upstream may take to say whether it accepts a credential.
-const PING_LIMIT: Duration = Duration::from_secs(5);
-/// The largest page of tools that is read.
-const MAX_PAGE: usize = 16 << 20;
+const LIMIT: Duration = Duration::from_secs(5);
 
-/// Asks once, with a ping, whether the upstream accepts the caller's credential on the caller's session.
+/// Asks once whether the upstream accepts the caller's credential on the caller's session: with a ping, or in its place
+/// with what every server of the stateless era answers.
 pub(super) async fn accepts(leg: &Leg) -> bool {
-    let asked = tokio::time::timeout(PING_LIMIT, ask(leg, method::PING, "{}")).await;
+    let question = match leg.era {
+        Era::Handshake => method::PING,
+        Era::Stateless => method::DISCOVER,
+    };
+    let asked = tokio::time::timeout(LIMIT, ask(leg, question, "{}")).await;
     let accepts = matches!(asked, Ok(Some(_)));
     if accepts {
-        leg.accepted(&HeaderMap::new());
+        leg.vouched();
     }
     accepts
-}
-
-/// Asks with the caller's headers and an id of ours; the result's text, if there is a result.
-pub(super) async fn ask(leg: &Leg, method: &str, params: &str) -> Option<Bytes> {
-    let id = Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()));
-    let request = leg.request(Method::POST, request(&id, method, params));
-    let limits = Limits { inline: MAX_PAGE, max: MAX_PAGE };
-    let mut exchange = Exchange::open(&leg.upstream.client, request, limits, None).await.ok()?;
-    if !exchange.status().is_success() {
-        return None;
-    }
-    loop {
-        let text = match exchange.next().await.ok()? {
-            Arrived::Body(body) => body,
-            Arrived::Event(event) => event.data.unwrap_or_default(),
-            Arrived::Large => continue,
-        };
-        match Envelope::read(text) {
-            Ok(message) if message.kind() == MessageKind::Response => return message.result(),
-            _ => {}
-        }
-        if exchange.kind() != crate::upstream::Kind::Events {
-            return None;
-        }
-    }
 }

@@ -10,8 +10,10 @@ use tokio::time::Instant;
 
 use crate::call::{Error, Outgoing, Priming, Standing};
 use crate::dialect::{Declared, Dialect, JobNames, Spelling, reading, select};
-use crate::jsonrpc::Envelope;
-use crate::mcp::{Abilities, Era, OwnTasks, Params, Version, header, method, with_result_type, without_result_type};
+use crate::jsonrpc::{Envelope, Rope};
+use crate::mcp::{
+    Abilities, Era, OwnTasks, Params, Version, header, method, upward, with_result_type, without_result_type,
+};
 use crate::session::{Catalog, Habit, Session};
 use crate::task::{Fingerprint, Identity, Task};
 use crate::upstream::{Leg, Speaks};
@@ -38,6 +40,8 @@ pub(super) struct Caller {
     pub(super) method: &'static str,
     /// How it can be asked something before it has its answer.
     pub(super) reach: Reach,
+    /// Why taskgate answers nothing but an error by itself, if it does not.
+    pub(super) unfit: Option<Error>,
     /// What its call needs until it has ended.
     pub(super) kept: Option<Arc<dyn Any + Send + Sync>>,
     takes_events: bool,
@@ -77,11 +81,13 @@ impl Caller {
         // What the upstream announces as its own is not ours to give.
         let extension = extension && own_tasks == OwnTasks::None;
         let leg = Leg::new(upstream, session, &request.headers, request.query.as_deref());
-        let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));
-        let session = leg.session.as_ref().map(|session| session.fingerprint);
+        let identity = gateway.identity(&leg);
+        if let Some(session) = &leg.session {
+            session.began_with(identity.credential);
+        }
         Self {
             route,
-            identity: Identity { credential, session },
+            identity,
             era: Era::Handshake,
             dialect: select(Declared { version, asks_for_task, extension }),
             version,
@@ -90,6 +96,7 @@ impl Caller {
             received: request.received,
             method: word(message),
             reach: reach_of(request),
+            unfit: None,
             kept: None,
             takes_events: request.takes_events,
             is_alone: true,
@@ -120,6 +127,7 @@ impl Caller {
             received: request.received,
             method: word(message),
             reach: reach_of(request),
+            unfit: None,
             kept: None,
             takes_events: request.takes_events,
             is_alone: true,
@@ -155,9 +163,25 @@ impl Caller {
         self.identity.credential
     }
 
-    /// Which tasks the upstream speaks itself, as it said in `initialize`: those are its own business.
+    /// Which tasks the upstream speaks itself, as it said in `initialize` or `server/discover`: those are its own business.
     pub(super) fn upstream_tasks(&self) -> OwnTasks {
+        if self.is_native() {
+            return self.leg.upstream.facts.own_tasks();
+        }
         self.session().and_then(|session| session.hello()).map(|hello| hello.server.own_tasks).unwrap_or_default()
+    }
+
+    /// Whether both it and what is between it and its upstream are of the stateless era.
+    pub(super) fn is_native(&self) -> bool {
+        self.era == Era::Stateless && self.leg.era == Era::Stateless
+    }
+
+    /// A result of taskgate's own as its era has it.
+    pub(super) fn as_told(&self, result: Rope) -> Rope {
+        match self.era {
+            Era::Stateless => Rope::default().with(with_result_type(&result.join())),
+            Era::Handshake => result,
+        }
     }
 
     /// Whom it is like in how long it waits.
@@ -197,6 +221,7 @@ impl Caller {
     pub(super) fn as_read(&self, result: Bytes) -> Bytes {
         match self.era {
             Era::Stateless => with_result_type(&result),
+            Era::Handshake if self.leg.repeated().is_some() => upward::result(method::TOOLS_CALL, &result),
             Era::Handshake if self.leg.upstream.facts.stateless() == Speaks::Yes => without_result_type(&result),
             Era::Handshake => result,
         }
@@ -240,7 +265,7 @@ impl Caller {
     /// If it is something else.
     pub(super) fn check_version(&self) -> Result<(), Error> {
         if self.era == Era::Stateless {
-            return Ok(());
+            return self.unfit.clone().map_or(Ok(()), Err);
         }
         let Some(stated) = self.leg.header(header::PROTOCOL_VERSION) else { return Ok(()) };
         let negotiated_later = self
@@ -263,6 +288,14 @@ impl Caller {
 }
 
 impl Inner {
+    /// Who comes this way.
+    pub(super) fn identity(&self, leg: &Leg) -> Identity {
+        Identity {
+            credential: leg.credential().map(|value| self.fingerprints.credential(value.as_bytes())),
+            session: leg.session.as_ref().map(|session| session.fingerprint),
+        }
+    }
+
     /// What the job tools are called for whoever sees these tools; `None` if even the fallback names are taken.
     pub(super) fn job_names(&self, catalog: Option<&Catalog>) -> Option<JobNames> {
         let jobs = &self.options.jobs;

@@ -1,27 +1,23 @@
 //! `tools/list`: the upstream's tools, edited for clients that may be given a job handle, and ours.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tracing::error;
 
 use crate::call::{Answer, Body, Outgoing};
 use crate::dialect::{Added, Dialect, Effects, Listing, edit_tools_list};
-use crate::jsonrpc::{Edit, Envelope, Id, Object, splice};
-use crate::mcp::{OwnTasks, Params, method};
+use crate::jsonrpc::{Edit, Envelope, Id, splice};
+use crate::mcp::results::private;
+use crate::mcp::{Era, OwnTasks, Params};
 use crate::policy::{Ability, may_defer};
 use crate::session::Catalog;
 use crate::task::OwnerMode;
+use crate::upstream::{list_on, list_tools};
 
-use super::ask::ask;
 use super::caller::Caller;
 use super::hello::result_in;
 use super::{Framing, Gateway, Reply};
-
-/// How many pages of tools are read, and for how long.
-const MAX_PAGES: usize = 50;
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a caller of this dialect can be given.
 pub(super) fn ability(dialect: Dialect) -> Ability {
@@ -84,21 +80,37 @@ impl Gateway {
             OwnTasks::Core => named && catalog.as_ref().is_some_and(|catalog| catalog.requires_task(tool)),
             OwnTasks::Extension => false,
         };
+        // A task of the stateless era has no handle beside it.
+        let gives_handles = caller.era == Era::Handshake || caller.dialect == Dialect::Job;
         let effects = |tool: &str| Effects {
-            may_defer: named && self.may_defer(caller, tool, ability),
+            may_defer: gives_handles && named && self.may_defer(caller, tool, ability),
             runs_as_task: runs_as_task(tool),
         };
         let has_list = self.has_list(caller);
-        let add = found.as_ref().filter(|_| with_jobs);
+        let add = found.as_ref().filter(|_| with_jobs && gives_handles);
         let add = add.map(|names| if has_list { Added::WithList(names) } else { Added::ById(names) });
         let names = found.clone().unwrap_or_default();
-        let listing = Listing { add, result_tool: &names.result, output_schema: self.inner.options.jobs.output_schema };
+        let output_schema = self.inner.options.jobs.output_schema;
+        let listing = Listing { add, result_tool: &names.result, output_schema, era: caller.era };
         let edited = edit_tools_list(&result, listing, effects);
+        let depends = caller.is_native() && self.depends_on_client(caller, &result);
+        let edited = if depends { private(&edited) } else { edited };
         if edited != result {
             let edit = Edit::new(at, String::from_utf8_lossy(&edited));
             answer.body = Body::Message(splice(message.text(), vec![edit]));
         }
         answer
+    }
+
+    /// Whether a list is another for another client: some tool of the upstream can be deferred.
+    fn depends_on_client(&self, caller: &Caller, page: &Bytes) -> bool {
+        let mut tools = Catalog::default();
+        tools.add_page(std::str::from_utf8(page).unwrap_or_default());
+        let any = |catalog: &Catalog| {
+            let able = [Ability::Tasks, Ability::Jobs];
+            catalog.names().any(|tool| able.iter().any(|ability| self.may_defer(caller, tool, *ability)))
+        };
+        any(&tools) || caller.catalog().is_some_and(|catalog| any(&catalog))
     }
 
     fn may_defer(&self, caller: &Caller, tool: &str, ability: Ability) -> bool {
@@ -115,29 +127,18 @@ impl Gateway {
         {
             return known;
         }
-        self.read_on(caller, catalog, cursor).await
+        list_on(&caller.leg, &mut catalog, cursor).await;
+        known(caller, catalog)
     }
 
     /// All names, asked for because somebody calls a tool before listing any.
     pub(super) async fn learn_catalog(&self, caller: &Caller) -> Option<Arc<Catalog>> {
-        let page = tokio::time::timeout(PATIENCE, ask(&caller.leg, method::TOOLS_LIST, "{}")).await.ok()??;
-        let mut catalog = Catalog::default();
-        let cursor = catalog.add_page(std::str::from_utf8(&page).unwrap_or_default());
-        Some(self.read_on(caller, catalog, cursor).await)
+        Some(known(caller, list_tools(&caller.leg).await?))
     }
+}
 
-    async fn read_on(&self, caller: &Caller, mut catalog: Catalog, mut cursor: Option<String>) -> Arc<Catalog> {
-        let read = async {
-            for _ in 1..MAX_PAGES {
-                let Some(next) = cursor.take() else { break };
-                let params = Object::new().raw("cursor", &next).finish();
-                let Some(page) = ask(&caller.leg, method::TOOLS_LIST, &params).await else { break };
-                cursor = catalog.add_page(std::str::from_utf8(&page).unwrap_or_default());
-            }
-        };
-        let _ = tokio::time::timeout(PATIENCE, read).await;
-        let catalog = Arc::new(catalog);
-        caller.set_catalog(catalog.clone());
-        catalog
-    }
+fn known(caller: &Caller, catalog: Catalog) -> Arc<Catalog> {
+    let catalog = Arc::new(catalog);
+    caller.set_catalog(catalog.clone());
+    catalog
 }

@@ -8,12 +8,12 @@ use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::call::{Answer, Body, Error, Outgoing, Side, Step};
+use crate::call::{Answer, Body, Error, Outgoing, Side, Standing, Step};
 use crate::jsonrpc::{Envelope, Id, Kind};
 use crate::mcp::{Era, header, method};
 use crate::session::{Named, Ticket};
-use crate::upstream::{self, Leg, headers};
-use crate::worker::{Assignment, INLINE, from_upstream, refused};
+use crate::upstream::{self, Leg, Outbound, headers};
+use crate::worker::{Assignment, INLINE, failed, from_upstream, refused};
 use crate::{jsonrpc, mcp::Params};
 
 use super::caller::Caller;
@@ -74,7 +74,7 @@ impl Gateway {
         let Some(session) = caller.session().filter(|session| session.hello().is_some()).cloned() else {
             return self.pass_on(caller, message).await;
         };
-        if !access::may_use_session(&caller.leg).await {
+        if !access::may_use_session(&caller.leg, caller.identity).await {
             self.tally(&caller).done(Side::Client);
             return caller.reply(forbidden());
         }
@@ -91,6 +91,9 @@ impl Gateway {
     /// Notifications, and answers to the upstream's questions: any 2xx is a 202.
     pub(super) async fn pass_on(&self, caller: Caller, message: &Envelope) -> Reply {
         if message.kind() == Kind::Response {
+            if let Some(answer) = self.handed_in(&caller, message).await {
+                return caller.reply(answer);
+            }
             match self.answered(&caller, message).await {
                 Ok(true) => {
                     self.tally(&caller).done(Side::None);
@@ -104,6 +107,11 @@ impl Gateway {
                     return caller.reply(refused(status, &error));
                 }
             }
+        }
+        if caller.leg.era == Era::Stateless {
+            // It asks nothing that would be answered by a message.
+            self.tally(&caller).done(Side::None);
+            return caller.reply(Answer::empty(StatusCode::ACCEPTED));
         }
         let (client, request) =
             (caller.leg.upstream.client.clone(), caller.leg.request(Method::POST, message.text().clone()));
@@ -132,11 +140,26 @@ impl Gateway {
         caller.reply(answer)
     }
 
+    /// The answer to a question that was put to the client in the name of an upstream that cannot ask by itself.
+    async fn handed_in(&self, caller: &Caller, message: &Envelope) -> Option<Answer> {
+        let (session, id) = (caller.session()?, message.id()?);
+        if !session.calls.expects(id) {
+            return None;
+        }
+        if !access::may_use_session(&caller.leg, caller.identity).await {
+            self.tally(caller).done(Side::Client);
+            return Some(forbidden());
+        }
+        session.calls.hand_in(id, message.text());
+        self.tally(caller).done(Side::None);
+        Some(Answer::empty(StatusCode::ACCEPTED))
+    }
+
     /// A request of the stateless era: passed as it is, and withdrawn with its client.
-    pub(super) fn sealed(&self, route: &Arc<Route>, mut request: Request, message: &Envelope) -> Reply {
-        request.headers.remove(header::SESSION_ID);
+    pub(super) fn sealed(&self, route: &Arc<Route>, request: &Request, message: &Envelope) -> Reply {
         let leg = Leg::new(route.upstream.clone(), None, &request.headers, request.query.as_deref());
-        self.through(leg, (Method::POST, message.text().clone()), (super::word(message), request.received))
+        let outbound = leg.request(Method::POST, message.text().clone());
+        self.passing(leg, outbound, (super::word(message), request.received), message.id().cloned())
     }
 
     /// `/.well-known/oauth-…`: the upstream's own, where it is clear whose.
@@ -168,17 +191,33 @@ impl Gateway {
         (method, body): (Method, Bytes),
         (word, received): (&'static str, Instant),
     ) -> Reply {
+        let outbound = leg.request(method, body);
+        self.passing(leg, outbound, (word, received), None)
+    }
+
+    /// The same for a request with an id, which an answer of ours has too.
+    fn passing(
+        &self,
+        leg: Leg,
+        outbound: Outbound,
+        (word, received): (&'static str, Instant),
+        id: Option<Id>,
+    ) -> Reply {
         let (steps, receiver) = mpsc::channel(1);
         let work = self.inner.worker.work.clone();
         let tally = self.tally_of(word, received);
         drop(self.inner.worker.work.spawn(async move {
             let answer = tokio::select! {
-                answer = leg.upstream.client.send(leg.request(method, body)) => answer,
+                answer = leg.upstream.client.send(outbound) => answer,
                 () = steps.closed() => return tally.done(Side::Client),
                 () = work.severed() => return tally.done(Side::Gateway),
             };
             tally.done(if answer.is_ok() { Side::None } else { Side::Upstream });
-            let answer = answer.map_or_else(|error| unreachable(&error), passed);
+            let answer = match (answer, id) {
+                (Ok(answer), _) => passed(answer),
+                (Err(error), Some(id)) => failed(&from_upstream(error), &id, Standing::Stateless),
+                (Err(error), None) => unreachable(&error),
+            };
             let _ = steps.send(Step::done(answer)).await;
         }));
         Reply { outgoing: Outgoing::Later(receiver.into()), framing: Framing::AsItComes, method: word, dialect: "none" }

@@ -1,5 +1,7 @@
 //! `initialize`: a session begins, and both sides say what they can do.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::oneshot;
@@ -8,12 +10,22 @@ use crate::call::{Answer, Body, Error, Outgoing, Step, Steps, outlet};
 use crate::dialect::Dialect;
 use crate::jsonrpc::{Edit, Envelope, Id, splice};
 use crate::mcp::{ClientHello, Lists, OwnTasks, ServerHello, Version, header, with_extension, with_tasks};
-use crate::session::Hello;
+use crate::session::{Hello, Repeated};
 use crate::task::OwnerMode;
 
 use super::caller::Caller;
 use super::forward::response_of;
-use super::{Framing, Gateway, Reply};
+use super::{Framing, Gateway, Reply, upwards};
+
+/// What a session begins with.
+pub(super) struct Greeting<'a> {
+    /// What the client said.
+    pub(super) client: ClientHello,
+    /// The id of the session, where the upstream gives none.
+    pub(super) minted: Option<&'a str>,
+    /// What each request is going to repeat, for an upstream without sessions.
+    pub(super) repeated: Option<Arc<Repeated>>,
+}
 
 impl Gateway {
     pub(super) fn hello(&self, mut caller: Caller, message: &Envelope, id: &Id) -> Reply {
@@ -25,6 +37,9 @@ impl Gateway {
         caller.extension = client.declares_tasks && self.inner.options.handshake_extension;
         if caller.extension {
             caller.dialect = Dialect::Ext;
+        }
+        if self.knows_only_stateless(&caller) {
+            return self.hello_upwards(caller, message, id);
         }
         let (told, head) = oneshot::channel();
         let mut assignment = self.assignment(&caller, message.text().clone(), id);
@@ -41,36 +56,48 @@ impl Gateway {
                 headers.entry(header::SESSION_ID).or_insert(id);
             }
         };
+        let (message, id) = (message.clone(), id.clone());
         let steps = self.edited(steps, name, move |answer| async move {
             let head = head.await.unwrap_or_default();
-            gateway.greeted(&caller, (client, minted.as_deref()), answer, &head)
+            if upwards::is_refused(&answer)
+                && let Some(answer) = gateway.find_out(&caller, &message, &id).await
+            {
+                return answer;
+            }
+            let greeting = Greeting { client, minted: minted.as_deref(), repeated: None };
+            gateway.greeted(&caller, greeting, answer, &head)
         });
         Reply { outgoing: Outgoing::Later(steps), framing: Framing::AsItComes, method, dialect }
     }
 
     /// Remembers the session, and announces tasks to a client that declared them.
-    fn greeted(
+    pub(super) fn greeted(
         &self,
         caller: &Caller,
-        (client, minted): (ClientHello, Option<&str>),
+        Greeting { client, minted, repeated }: Greeting<'_>,
         mut answer: Answer,
         head: &HeaderMap,
     ) -> Answer {
-        let Body::Message(text) = &answer.body else { return answer };
-        let Some(message) = response_of(text).filter(|_| answer.status.is_success()) else { return answer };
+        let heard = message_in(&answer);
+        if repeated.is_none() {
+            caller.leg.upstream.facts.heard_initialize(answer.status, heard.as_ref());
+        }
+        let Some(message) = heard.filter(|_| answer.status.is_success()) else { return answer };
         let Some(result) = message.result() else { return answer };
         let server = ServerHello::read(std::str::from_utf8(&result).unwrap_or_default());
         let announced = self.announced(caller, &server, &result);
         let upstream = &caller.leg.upstream;
         let id = head.get(header::SESSION_ID).and_then(|id| id.to_str().ok());
-        upstream.answered_hello(id);
-        let hello = Hello { client, server };
+        upstream.answered_hello(id.or(minted.filter(|_| repeated.is_some())));
+        let hello = Hello { client, server, repeated };
         let session = match id {
             Some(id) => Some(upstream.sessions.open(id, hello)),
             None => minted.map(|id| upstream.sessions.mint(id, hello)),
         };
         if let Some(session) = session {
-            session.accepted(caller.leg.credential(), head);
+            session.began_with(caller.credential());
+            session.accepted(caller.leg.credential(), session.turn());
+            session.keep_cookies(head);
             self.remember(upstream, &session);
             if session.minted
                 && let Ok(id) = HeaderValue::from_str(&session.id)
@@ -144,10 +171,17 @@ impl Gateway {
     }
 }
 
+/// The response that an answer is.
+pub(super) fn message_in(answer: &Answer) -> Option<Envelope> {
+    match &answer.body {
+        Body::Message(text) => response_of(text),
+        Body::Empty | Body::Pass(_) | Body::Foreign(..) | Body::Silence => None,
+    }
+}
+
 /// The result in an answer, with where it lies.
 pub(super) fn result_in(answer: &Answer) -> Option<(Envelope, Bytes)> {
-    let Body::Message(text) = &answer.body else { return None };
-    let message = response_of(text)?;
+    let message = message_in(answer)?;
     let result = message.result()?;
     Some((message, result))
 }

@@ -7,13 +7,14 @@ use tokio::time::Instant;
 
 use crate::call::{Error, Outgoing, Side, outlet};
 use crate::dialect::{JobNames, error_object, job};
-use crate::jsonrpc::{Id, Rope, entries, rope_response};
-use crate::mcp::Params;
+use crate::jsonrpc::{Envelope, Id, Rope, entries, rope_response};
+use crate::mcp::{Era, Params};
 use crate::task::{ListQuery, OwnerMode, StoreError, Task, TaskId};
 use crate::worker::Marking;
 
 use super::access;
 use super::caller::Caller;
+use super::job_input::JobInput;
 use super::wait::{EVENTS, kept_whole};
 use super::{Gateway, Reply};
 
@@ -26,9 +27,11 @@ const LISTED: usize = 100;
 #[derive(Debug)]
 pub(super) struct JobCall {
     tool: JobTool,
-    job_id: Option<String>,
+    pub(super) job_id: Option<String>,
     wait: Result<Option<Duration>, ()>,
-    names: JobNames,
+    pub(super) names: JobNames,
+    /// How the job's questions are asked and answered, of a client that cannot be asked on the way.
+    pub(super) input: Option<JobInput>,
 }
 
 /// One of the tools that taskgate adds.
@@ -53,7 +56,8 @@ impl Gateway {
     }
 
     /// The call of a job tool, unless the upstream has a tool of that name and the job is none of ours.
-    pub(super) async fn job_call(&self, caller: &Caller, kind: JobTool, params: &Params<'_>) -> Option<JobCall> {
+    pub(super) async fn job_call(&self, caller: &Caller, kind: JobTool, message: &Envelope) -> Option<JobCall> {
+        let params = Params::peek(message.params());
         let tool = params.name()?;
         let arguments = entries(params.arguments().unwrap_or_default());
         let job_id = arguments.get("job_id").and_then(|text| serde_json::from_str::<String>(text).ok());
@@ -69,7 +73,8 @@ impl Gateway {
             return None;
         }
         let wait = seconds(arguments.get("wait_s").copied());
-        Some(JobCall { tool: kind, job_id, wait, names: names.unwrap_or_default() })
+        let asked = (caller.era == Era::Stateless).then(|| JobInput::of(caller, message));
+        Some(JobCall { tool: kind, job_id, wait, names: names.unwrap_or_default(), input: asked })
     }
 
     /// Whether this caller can be told apart from others, so that it has jobs of its own to list.
@@ -91,11 +96,11 @@ impl Gateway {
             JobTool::Result => self.read_job(caller, call, id).await,
             JobTool::Cancel => {
                 let text = self.cancel_job(&caller, &call).await.unwrap_or_else(|error| unavailable(&error));
-                self.says(&caller, id, text)
+                self.says(&caller, id, caller.as_told(text.into()))
             }
             JobTool::List => {
                 let text = self.list_jobs(&caller).await.unwrap_or_else(|error| unavailable(&error));
-                self.says(&caller, id, text)
+                self.says(&caller, id, caller.as_told(text.into()))
             }
         }
     }
@@ -104,14 +109,19 @@ impl Gateway {
     async fn read_job(&self, caller: Caller, call: JobCall, id: &Id) -> Reply {
         let task = match self.named(&caller, &call).await {
             Ok(task) => task,
-            Err(text) => return self.says(&caller, id, text),
+            Err(text) => return self.says(&caller, id, caller.as_told(text.into())),
         };
         let Ok(asked) = call.wait else {
-            return self.says(&caller, id, job::bad_arguments("wait_s is a number of seconds, from 0 to 25."));
+            let text = job::bad_arguments("wait_s is a number of seconds, from 0 to 25.");
+            return self.says(&caller, id, caller.as_told(text.into()));
+        };
+        let task = match self.hear(task, &call).await {
+            Ok(task) => task,
+            Err(error) => return self.fails(&caller, id, &error),
         };
         let until = caller.received + self.how_long(&caller, &task, asked);
         if task.status.ended().is_some() || until <= Instant::now() {
-            let text = self.job_text(&caller, &task, &call.names).await;
+            let text = self.job_said(&caller, &task, &call).await;
             return self.says(&caller, id, text);
         }
         let (steps, receiver) = outlet(EVENTS, self.log(&caller));
@@ -119,11 +129,14 @@ impl Gateway {
         let (gateway, id) = (self.clone(), id.clone());
         drop(self.inner.worker.work.spawn(async move {
             let steps = Arc::new(steps);
-            if let Some(task) = gateway.wait(&caller, task, Some(until), (Marking::Plain, &steps)).await {
-                let text = gateway.job_text(&caller, &task, &call.names).await;
-                gateway.tally(&caller).done(Side::None);
-                steps.done(kept_whole(&steps, rope_response(&id, text))).await;
-            }
+            let text = match gateway.wait(&caller, task.id, Some(until), (Marking::Plain, &steps)).await {
+                Some(Ok(task)) => gateway.job_said(&caller, &task, &call).await,
+                Some(Err(Error::StoreUnavailable)) => job::unavailable(&error_object(&Error::StoreUnavailable)).into(),
+                Some(Err(_)) => job::expired().into(),
+                None => return,
+            };
+            gateway.tally(&caller).done(Side::None);
+            steps.done(kept_whole(&steps, rope_response(&id, text))).await;
         }));
         reply
     }
@@ -142,14 +155,16 @@ impl Gateway {
     }
 
     /// How a job stands, as text; marks an outcome as read.
-    async fn job_text(&self, caller: &Caller, task: &Task, names: &JobNames) -> Rope {
+    pub(super) async fn job_text(&self, caller: &Caller, task: &Task, names: &JobNames) -> Rope {
         let result = match self.outcome_of(caller, task).await {
             Ok(result) => result,
-            Err(Error::StoreUnavailable) => return job::unavailable(&error_object(&Error::StoreUnavailable)).into(),
+            Err(Error::StoreUnavailable) => {
+                return caller.as_told(job::unavailable(&error_object(&Error::StoreUnavailable)).into());
+            }
             // Its result is not kept any more.
             Err(_) => None,
         };
-        job::read(task, result.as_ref(), self.inner.worker.tasks.now(), names)
+        caller.as_told(job::read(task, result.as_ref(), self.inner.worker.tasks.now(), names))
     }
 
     async fn cancel_job(&self, caller: &Caller, call: &JobCall) -> Result<String, StoreError> {

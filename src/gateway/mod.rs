@@ -8,8 +8,10 @@ mod call_tool;
 mod caller;
 mod catalog;
 mod end;
+mod eras;
 mod forward;
 mod hello;
+mod job_input;
 mod jobs;
 mod listen;
 mod options;
@@ -18,6 +20,7 @@ mod resume;
 mod stateless;
 mod subscriptions;
 mod tasks;
+mod upwards;
 mod wait;
 
 use std::net::IpAddr;
@@ -33,7 +36,7 @@ use crate::call::{Answer, Error, Outgoing, Side, Streams};
 use crate::jsonrpc::{Envelope, ErrorObject, Id, Kind, Message, Rope, error_response, rope_response};
 use crate::mcp::{Era, OwnTasks, Params, header, method};
 use crate::policy::Rules;
-use crate::session::Fingerprints;
+use crate::session::{Fingerprints, Session};
 use crate::telemetry::metrics::known_method;
 use crate::upstream::Upstream;
 use crate::worker::{Tally, Worker, failed, refused};
@@ -210,8 +213,12 @@ impl Gateway {
 
     /// Any message of the handshake era.
     fn answer(&self, caller: Caller, message: Envelope, params: &Params<'_>) -> Handling {
-        if caller.leg.session.as_ref().is_some_and(|session| session.is_ended()) {
+        let is_over = |session: &Arc<Session>| session.is_ended() || self.is_lost(&caller, session);
+        if caller.leg.session.as_ref().is_some_and(is_over) {
             return caller.reply(self.refuse(&caller, &message, &Error::SessionEnded)).into();
+        }
+        if caller.leg.repeated().is_some() {
+            return self.upwards(caller, message, params);
         }
         match (message.kind(), message.id().cloned()) {
             (Kind::Request, Some(id)) => self.request(caller, message, params, &id),

@@ -34,9 +34,15 @@ pub const SAMPLING_CREATE: &str = "sampling/createMessage";
 pub const ROOTS_LIST: &str = "roots/list";
 /// Asks what a server can do (2026-07-28).
 pub const DISCOVER: &str = "server/discover";
+/// Sets from which level on log messages are wanted (handshake era).
+pub const SET_LEVEL: &str = "logging/setLevel";
+/// Asks to be told when a resource changes (handshake era).
+pub const SUBSCRIBE: &str = "resources/subscribe";
+/// Takes that back.
+pub const UNSUBSCRIBE: &str = "resources/unsubscribe";
 /// Asks to be told when lists or resources change (2026-07-28).
 pub const LISTEN: &str = "subscriptions/listen";
-/// Tells what of a subscription is honoured (2026-07-28).
+/// Says that such a subscription stands, and what of it is honoured (2026-07-28).
 pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 /// Tells how a task stands (SEP-2663).
 pub const TASKS_CHANGED: &str = "notifications/tasks";
@@ -46,10 +52,6 @@ pub const PROMPTS_LIST_CHANGED: &str = "notifications/prompts/list_changed";
 pub const RESOURCES_LIST_CHANGED: &str = "notifications/resources/list_changed";
 /// Says that a resource is another now.
 pub const RESOURCE_UPDATED: &str = "notifications/resources/updated";
-/// Asks to be told when a resource changes.
-pub const RESOURCES_SUBSCRIBE: &str = "resources/subscribe";
-/// Takes that back.
-pub const RESOURCES_UNSUBSCRIBE: &str = "resources/unsubscribe";
 /// Lists prompts.
 pub const PROMPTS_LIST: &str = "prompts/list";
 /// Reads a prompt.

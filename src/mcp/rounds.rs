@@ -5,11 +5,11 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use crate::jsonrpc::{Envelope, Object, entries, members};
+use crate::jsonrpc::{Envelope, Object, entries, members, quote};
 
 use super::params::{meta_key, string};
 use super::patch::{Change, Named, apply, apply_text};
-use super::{RELATED_TASK, method};
+use super::{RELATED_TASK, STATELESS, method};
 
 /// The parameter with the answers, by the keys of the questions.
 pub const INPUT_RESPONSES: &str = "inputResponses";
@@ -81,12 +81,12 @@ impl InputRequired {
     }
 }
 
-/// A result that asks `questions` (key, method, text of the parameters, which [`question`] has made fit) and wants
-/// `request_state` back.
+/// A result that asks `questions` (key, method, text of the parameters, which [`question`] has made fit), and wants
+/// `request_state` back if it is there.
 #[must_use]
 pub fn input_required<'a>(
     questions: impl IntoIterator<Item = (&'a str, &'a str, Option<&'a str>)>,
-    request_state: &str,
+    request_state: Option<&str>,
     server_info: Option<&str>,
 ) -> String {
     let asked = questions.into_iter().fold(Object::new(), |asked, (key, method, params)| {
@@ -96,7 +96,7 @@ pub fn input_required<'a>(
     let result = Object::new()
         .string("resultType", "input_required")
         .raw("inputRequests", &asked.finish())
-        .string(REQUEST_STATE, request_state);
+        .maybe_string(REQUEST_STATE, request_state);
     let meta = server_info.map(|info| Object::new().raw(meta_key::SERVER_INFO, info).finish());
     meta.map_or(result.clone(), |meta| result.raw("_meta", &meta)).finish()
 }
@@ -127,6 +127,27 @@ pub fn retry(request: &Envelope, responses: &[(&str, &str)], request_state: Opti
     apply_to_params(request, changes)
 }
 
+/// A request of our own with what a caller's request says in `_meta`, save what belongs to that one request.
+#[must_use]
+pub fn own_request(request: &Bytes, meta: Option<&str>) -> Bytes {
+    let Some(meta) = meta.filter(|meta| meta.starts_with('{')) else { return request.clone() };
+    let meta = apply_text(meta, &[("progressToken", Change::Remove)]);
+    apply(request, &[("params", Change::Inside(vec![("_meta", Change::Set(meta))]))])
+}
+
+/// What a request's `_meta` says of its client, as that of a well-formed request of the first stateless version.
+#[must_use]
+pub fn well_formed(meta: Option<&str>) -> String {
+    let meta = meta.filter(|meta| meta.starts_with('{')).unwrap_or("{}");
+    apply_text(
+        meta,
+        &[
+            (meta_key::PROTOCOL_VERSION, Change::Set(quote(STATELESS))),
+            (meta_key::CLIENT_CAPABILITIES, Change::Default("{}".into())),
+        ],
+    )
+}
+
 /// The message with changed parameters. A list of parameters is left alone: it has no place for any.
 pub(super) fn apply_to_params(message: &Envelope, changes: Vec<Named<'_>>) -> Bytes {
     if message.params().is_some_and(|params| !params.starts_with('{') && params != "null") {
@@ -147,14 +168,14 @@ mod tests {
     #[test]
     fn what_is_asked_is_read_back() {
         let ask = [("k\"1", "elicitation/create", Some(r#"{"n":1.0}"#)), ("k2", "roots/list", None)];
-        let text = input_required(ask, "se\"al", Some(r#"{"name":"s","version":"1"}"#));
+        let text = input_required(ask, Some("se\"al"), Some(r#"{"name":"s","version":"1"}"#));
         let read = InputRequired::read(&text).unwrap();
         let questions: Vec<_> = read.questions.iter().map(|q| (&*q.key, &*q.method, q.params.as_deref())).collect();
         assert_eq!(questions, ask);
         assert_eq!(read.request_state.as_deref(), Some(r#""se\"al""#));
         let told: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(told["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "s");
-        assert!(!input_required(ask, "s", None).contains("_meta"));
+        assert!(!input_required(ask, None, None).contains("_meta"));
     }
 
     #[test]

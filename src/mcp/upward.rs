@@ -13,7 +13,7 @@ use crate::jsonrpc::{
 use super::params::{meta_key, string};
 use super::patch::{Change, Named, apply, apply_text};
 use super::rounds::apply_to_params;
-use super::{STATELESS, Version, code, method, text_block};
+use super::{STATELESS, TASKS_EXTENSION, Version, code, method, text_block};
 
 /// Stands for a server that does not say who it is: clients refuse an `initialize` result without a name.
 const SERVER_INFO: &str = r#"{"name":"unknown","version":"0"}"#;
@@ -44,6 +44,18 @@ pub fn request(message: &Envelope, told: Told<'_>) -> Bytes {
     apply_to_params(message, vec![("_meta", Change::Inside(meta)), ("task", Change::Remove)])
 }
 
+/// What a client said it can do, without tasks: to this upstream they are not its own.
+#[must_use]
+pub fn capabilities(text: &str) -> String {
+    let extension = || vec![(TASKS_EXTENSION, Change::Remove)];
+    let changes = [
+        ("tasks", Change::Remove),
+        ("extensions", Change::Pruned(extension())),
+        ("experimental", Change::Pruned(extension())),
+    ];
+    apply_text(text, &changes)
+}
+
 /// The result of `method` for the handshake client. That of a task keeps its kind and its `ttlMs`, which is the
 /// task's.
 #[must_use]
@@ -59,6 +71,12 @@ pub fn result(method: &str, result: &Bytes) -> Bytes {
     }
     let edited = apply(result, &changes);
     if method == method::TOOLS_LIST { without_open_schemas(&edited) } else { edited }
+}
+
+/// A notification of a subscription for the handshake client, which knows of none.
+#[must_use]
+pub fn notification(message: &Envelope) -> Bytes {
+    apply_to_params(message, vec![("_meta", Change::Pruned(vec![(meta_key::SUBSCRIPTION_ID, Change::Remove)]))])
 }
 
 /// The error for the handshake client, which knows none of the codes of 2026-07-28.
@@ -185,6 +203,21 @@ mod tests {
     }
 
     #[test]
+    fn tasks_are_not_among_what_a_client_can_do() {
+        for (before, after) in [
+            (
+                r#"{"tasks":{"list":{}},"roots":{},"extensions":{"io.modelcontextprotocol/tasks":{},"x/y":{"n":1.0}}}"#,
+                r#"{"roots":{},"extensions":{"x/y":{"n":1.0}}}"#,
+            ),
+            (r#"{"experimental":{"io.modelcontextprotocol/tasks":{}},"sampling":{}}"#, r#"{"sampling":{}}"#),
+            ("{}", "{}"),
+            ("null", "null"),
+        ] {
+            assert_eq!(capabilities(before), after);
+        }
+    }
+
+    #[test]
     fn results_lose_what_is_stateless() {
         for (method, before, after) in [
             (
@@ -246,6 +279,24 @@ mod tests {
         }
         let prompt = r#"{"structuredContent":7}"#;
         assert_eq!(given("prompts/get", prompt), prompt);
+    }
+
+    #[test]
+    fn notifications_name_no_subscription() {
+        let told = |text: &'static str| notification(&Envelope::read(Bytes::from_static(text.as_bytes())).unwrap());
+        for (before, after) in [
+            (
+                r#"{"method":"x","params":{"uri":"a","_meta":{"io.modelcontextprotocol/subscriptionId":1}}}"#,
+                r#"{"method":"x","params":{"uri":"a"}}"#,
+            ),
+            (
+                r#"{"method":"x","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"1","n":1.0}}}"#,
+                r#"{"method":"x","params":{"_meta":{"n":1.0}}}"#,
+            ),
+            (r#"{"method":"x"}"#, r#"{"method":"x"}"#),
+        ] {
+            assert_eq!(told(before), after);
+        }
     }
 
     #[test]

@@ -69,6 +69,10 @@ struct State {
     progress: Vec<bytes::Bytes>,
     /// Questions that did.
     handed: Vec<bytes::Bytes>,
+    /// The questions whose answers are taken here.
+    here: Vec<Id>,
+    /// Those answers, each a response.
+    answers: Vec<(Id, bytes::Bytes)>,
 }
 
 /// What a client's `notifications/cancelled` names.
@@ -100,6 +104,8 @@ impl InFlight {
             questions: Vec::new(),
             progress: Vec::new(),
             handed: Vec::new(),
+            here: Vec::new(),
+            answers: Vec::new(),
         };
         Self { client_id, upstream_id, is_call, place, state: Mutex::new(state), wake: Notify::new() }
     }
@@ -147,6 +153,17 @@ impl InFlight {
     pub fn ask(&self, question: &Id, method: &str) {
         lock(&self.state).questions.push((question.clone(), method.to_owned()));
         self.wake.notify_one();
+    }
+
+    /// The answer to this question of its is taken by [`Calls::hand_in`]: the upstream does not wait for it under
+    /// that id.
+    pub fn expect_here(&self, question: &Id) {
+        lock(&self.state).here.push(question.clone());
+    }
+
+    /// The answers that were handed in since the last call.
+    pub fn take_answers(&self) -> Vec<(Id, bytes::Bytes)> {
+        std::mem::take(&mut lock(&self.state).answers)
     }
 
     /// Whether a question is with the client.
@@ -265,6 +282,29 @@ impl Calls {
             }
         }
         was_asked
+    }
+
+    /// Whether the answer to this question is taken here.
+    #[must_use]
+    pub fn expects(&self, question: &Id) -> bool {
+        lock(&self.places).all().any(|call| lock(&call.state).here.contains(question))
+    }
+
+    /// The client answered a question whose answer is taken here; `false` if it is none of those.
+    pub fn hand_in(&self, question: &Id, response: &bytes::Bytes) -> bool {
+        for call in lock(&self.places).all() {
+            let mut state = lock(&call.state);
+            let Some(at) = state.here.iter().position(|open| open == question) else { continue };
+            state.here.swap_remove(at);
+            // One that was declined meanwhile is answered by nobody else.
+            if let Some(at) = state.questions.iter().position(|(open, _)| open == question) {
+                state.questions.swap_remove(at);
+                state.answers.push((question.clone(), response.clone()));
+                call.wake.notify_one();
+            }
+            return true;
+        }
+        false
     }
 
     /// The phase of the call whose progress has this token, as JSON text; hands the message to it.

@@ -4,6 +4,9 @@ use std::collections::HashMap;
 
 use crate::jsonrpc::{entries, members};
 
+/// Names the header that repeats an argument.
+const ROUTED: &str = "x-mcp-header";
+
 /// What a tool says about itself, as far as it matters here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tool {
@@ -17,6 +20,8 @@ pub struct Tool {
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     tools: HashMap<String, Tool>,
+    /// Input schemas with arguments that headers have to repeat (`x-mcp-header`, 2026-07-28), as JSON text.
+    routed: HashMap<String, Box<str>>,
 }
 
 impl Catalog {
@@ -38,6 +43,12 @@ impl Catalog {
         self.tools.get(name).is_some_and(|tool| tool.requires_task)
     }
 
+    /// The input schema of a tool, if calls have to repeat arguments in headers.
+    #[must_use]
+    pub fn routed_by(&self, name: &str) -> Option<&str> {
+        self.routed.get(name).map(|schema| &**schema)
+    }
+
     /// All names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tools.keys().map(String::as_str)
@@ -56,6 +67,9 @@ impl Catalog {
             let execution = entries(tool.get("execution").copied().unwrap_or_default());
             let requires_task = execution.get("taskSupport") == Some(&"\"required\"");
             let repeatable = says("idempotentHint") || says("readOnlyHint");
+            if let Some(schema) = tool.get("inputSchema").filter(|schema| schema.contains(ROUTED)) {
+                self.routed.insert(name.clone(), (*schema).into());
+            }
             self.tools.insert(name, Tool { repeatable, requires_task });
         }
         page.get("nextCursor").filter(|cursor| !matches!(**cursor, "null" | "\"\"")).map(|cursor| (*cursor).to_owned())

@@ -17,7 +17,7 @@ use bytes::Bytes;
 pub use samples::{sample, session};
 
 use super::Options;
-use crate::mcp::{ClientHello, OwnTasks, ServerHello, Version};
+use crate::mcp::{ClientHello, Era, OwnTasks, ServerHello, Version};
 use crate::task::{
     ClaimQuery, Event, Failure, Fingerprint, Identity, Lease, ListQuery, Note, Owner, OwnerMode, Reason, Replaced,
     ReplicaId, SessionRecord, StoreError, Task, TaskId, TaskStore, Timestamp,
@@ -314,7 +314,9 @@ async fn remembers_sessions(store: impl TaskStore) {
     let quiet = SessionRecord {
         client: ClientHello::default(),
         server: ServerHello { version: Version::V2025_03_26, own_tasks: OwnTasks::Extension },
+        era: Era::Handshake,
         minted: false,
+        credential: None,
         ended: true,
         expires: Timestamp(3_000),
     };

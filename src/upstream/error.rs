@@ -33,6 +33,12 @@ pub enum Error {
     /// The event stream ended before the answer and could not be resumed.
     #[error("upstream ended its event stream without an answer, outcome unknown")]
     Cut,
+    /// It asked something that nobody answered, and cannot be told so.
+    #[error("upstream asked {0}, which nobody answered")]
+    Unanswered(String),
+    /// The event stream cannot be taken up with this credential: 401 or 403.
+    #[error("upstream refused the credential when its event stream was taken up, outcome unknown")]
+    Refused,
     /// What came is not what HTTP or the event stream format allow.
     #[error("upstream broke the protocol: {0}")]
     Protocol(String),
@@ -44,7 +50,13 @@ impl Error {
     pub fn may_have_run(&self) -> bool {
         match self {
             Self::Setup(_) | Self::Unreachable(_) => false,
-            Self::Broken(_) | Self::Encoding(_) | Self::TooLarge { .. } | Self::Cut | Self::Protocol(_) => true,
+            Self::Broken(_)
+            | Self::Encoding(_)
+            | Self::TooLarge { .. }
+            | Self::Cut
+            | Self::Unanswered(_)
+            | Self::Refused
+            | Self::Protocol(_) => true,
         }
     }
 
@@ -106,6 +118,7 @@ mod tests {
             Error::Encoding(String::new()),
             Error::TooLarge { limit: 1 },
             Error::Cut,
+            Error::Refused,
             Error::Protocol(String::new()),
         ] {
             assert!(error.may_have_run(), "{error}");

@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::jsonrpc::Envelope;
-use crate::mcp::header::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::session::{Place, Session, Sessions};
+use crate::jsonrpc::{Envelope, Id, request};
+use crate::mcp::header::{LAST_EVENT_ID, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
+use crate::mcp::{Era, STATELESS, own_request};
+use crate::session::{Place, Repeated, Session, Sessions};
 use crate::telemetry::metrics::{Metrics, UpstreamTimer};
 
+use super::routed::routed;
 use super::{Client, Error, Facts, Options, Outbound, Resume, headers};
 
 /// One upstream server, with all that is known of it.
@@ -109,6 +111,10 @@ pub struct Leg {
     pub upstream: Arc<Upstream>,
     /// The session, if the caller named one.
     pub session: Option<Arc<Session>>,
+    /// The era that is spoken on it.
+    pub era: Era,
+    /// What each request repeats, where the upstream knows no sessions.
+    repeated: Option<Arc<Repeated>>,
     way: Arc<Way>,
 }
 
@@ -118,6 +124,10 @@ struct Way {
     uri: Uri,
     headers: Arc<HeaderMap>,
     credential: Option<HeaderValue>,
+    /// What each request of the caller's says in `_meta`, where the era wants it.
+    meta: Option<Arc<str>>,
+    /// When it was brought, among the requests of its session.
+    turn: u64,
 }
 
 impl Leg {
@@ -141,11 +151,11 @@ impl Leg {
         if let Some(cookie) = session.as_ref().and_then(|session| session.cookie()) {
             headers.insert(COOKIE, cookie);
         }
-        Self {
-            upstream,
-            session,
-            way: Arc::new(Way { query: query.map(Into::into), uri, headers: Arc::new(headers), credential }),
-        }
+        let turn = session.as_ref().map_or(0, |session| session.turn());
+        let repeated = session.as_ref().and_then(|session| session.repeated().cloned());
+        let era = if repeated.is_some() { Era::Stateless } else { Era::Handshake };
+        let way = Way { query: query.map(Into::into), uri, headers: Arc::new(headers), credential, meta: None, turn };
+        Self { upstream, era, repeated, session, way: Arc::new(way) }
     }
 
     /// The way of somebody who is not there: to this session, with this query, protocol version and credential.
@@ -177,7 +187,46 @@ impl Leg {
         headers.remove(SESSION_ID);
         headers.remove(COOKIE);
         let way = Way { headers: Arc::new(headers), ..Way::clone(&self.way) };
-        Self { session: None, way: Arc::new(way), ..self }
+        Self { session: None, era: Era::Handshake, repeated: None, way: Arc::new(way), ..self }
+    }
+
+    /// Speaks the stateless era in the name of a client that said this.
+    #[must_use]
+    pub fn repeating(self, repeated: Arc<Repeated>) -> Self {
+        Self { era: Era::Stateless, repeated: Some(repeated), ..self }
+    }
+
+    /// What each of its requests repeats: `None` unless the upstream speaks another era than the caller.
+    #[must_use]
+    pub fn repeated(&self) -> Option<&Arc<Repeated>> {
+        self.repeated.as_ref()
+    }
+
+    /// The same in the stateless era, with what the caller's request says in `_meta`.
+    #[must_use]
+    pub fn stateless(self, meta: Option<&str>) -> Self {
+        let way = Way { meta: meta.map(Into::into), ..Way::clone(&self.way) };
+        Self { era: Era::Stateless, way: Arc::new(way), ..self }
+    }
+
+    /// The headers that repeat arguments of the caller's request.
+    #[must_use]
+    pub fn argument_headers(&self) -> Vec<(String, String)> {
+        let headers = self.way.headers.iter().filter(|(name, _)| name.as_str().starts_with(PARAM_PREFIX));
+        headers.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))).collect()
+    }
+
+    /// The caller's own request again, later, with these headers that repeat its arguments.
+    #[must_use]
+    pub fn again(&self, body: Bytes, argument_headers: &[(String, String)]) -> Outbound {
+        let again = self.message(body);
+        let mut headers = HeaderMap::clone(&again.headers);
+        for (name, value) in argument_headers {
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+                headers.insert(name, value);
+            }
+        }
+        Outbound { headers: Arc::new(headers), ..again }
     }
 
     /// Goes to another path on the upstream's server.
@@ -204,13 +253,16 @@ impl Leg {
     /// Whether the upstream is shown the caller's own credential, and none that is configured.
     #[must_use]
     pub fn shows_credential(&self) -> bool {
-        self.way.credential.is_some() && !self.has_credential_of_ours()
+        self.way.credential.is_some() && self.is_judged()
     }
 
-    fn has_credential_of_ours(&self) -> bool {
+    /// Whether the upstream sees what credential the caller brings, or that it brings none: only then does it say
+    /// anything about the caller that it accepts a request. Reached with a credential of ours, it accepts everybody.
+    #[must_use]
+    pub fn is_judged(&self) -> bool {
         let options = &self.upstream.options;
         let name = &options.credential_header;
-        options.headers.contains_key(name) || (*name == AUTHORIZATION && !options.forward_authorization)
+        !options.headers.contains_key(name) && (*name != AUTHORIZATION || options.forward_authorization)
     }
 
     /// Where the caller's requests go.
@@ -232,17 +284,45 @@ impl Leg {
         self.upstream.sessions.subscribers().told(place, message);
     }
 
-    /// The caller's own request, as it came.
+    /// The caller's own request, as it came; in the words of the upstream's era, if that is another.
     #[must_use]
     pub fn request(&self, method: Method, body: Bytes) -> Outbound {
-        Outbound { method, uri: self.way.uri.clone(), headers: self.way.headers.clone(), body }
+        let headers = self.way.headers.clone();
+        match &self.repeated {
+            Some(_) => self.written(method, headers, body),
+            None => Outbound { method, uri: self.way.uri.clone(), headers, body },
+        }
+    }
+
+    /// A request of taskgate's own in the caller's name, now: with the caller's headers, and its `_meta` where the era
+    /// wants one.
+    #[must_use]
+    pub fn own_request(&self, id: &Id, method: &str, params: &str) -> Outbound {
+        let text = request(id, method, params);
+        let text = match self.era {
+            Era::Handshake => text,
+            Era::Stateless => own_request(&text, self.way.meta.as_deref()),
+        };
+        self.written(Method::POST, self.way.headers.clone(), text)
     }
 
     /// A message in the caller's name, later: with the latest credential of its session.
     #[must_use]
     pub fn message(&self, body: Bytes) -> Outbound {
-        let headers = Arc::new(self.latest());
-        Outbound { method: Method::POST, uri: self.way.uri.clone(), headers, body }
+        self.written(Method::POST, Arc::new(self.latest()), body)
+    }
+
+    /// A message as the upstream's era has it: in the stateless one, headers repeat what the body says.
+    fn written(&self, method: Method, headers: Arc<HeaderMap>, body: Bytes) -> Outbound {
+        let plain = Outbound { method, uri: self.way.uri.clone(), headers, body };
+        let message = Some(&plain.body).filter(|_| self.era == Era::Stateless);
+        let Some(Ok(message)) = message.map(|body| Envelope::read(body.clone())) else { return plain };
+        let session = self.session.as_ref();
+        let catalog = session.and_then(|session| session.catalog().or_else(|| self.upstream.sessions.latest_catalog()));
+        let mut headers = routed(&plain.headers, &message, catalog.as_deref());
+        let Some(repeated) = &self.repeated else { return Outbound { headers: Arc::new(headers), ..plain } };
+        headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(STATELESS));
+        Outbound { headers: Arc::new(headers), body: repeated.request(&message), ..plain }
     }
 
     /// Asks for the session's GET stream in the caller's name, later, from after this event of the upstream's on.
@@ -268,10 +348,20 @@ impl Leg {
         })
     }
 
-    /// The upstream accepted a request of the caller's.
+    /// The upstream accepted a request of the caller's. That one was accepted without a credential says nothing about
+    /// a session that began with one: there may be methods that are open to all.
     pub fn accepted(&self, answer: &HeaderMap) {
+        let Some(session) = &self.session else { return };
+        if self.is_judged() && (self.credential().is_some() || session.began_with(None)) {
+            self.vouched();
+        }
+        session.keep_cookies(answer);
+    }
+
+    /// The upstream, asked for it, accepted the caller's credential on the caller's session, or that it has none.
+    pub fn vouched(&self) {
         if let Some(session) = &self.session {
-            session.accepted(self.credential(), answer);
+            session.accepted(self.credential(), self.way.turn);
         }
     }
 
@@ -281,12 +371,8 @@ impl Leg {
         headers.remove(LAST_EVENT_ID);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let Some(session) = &self.session else { return headers };
-        let name = &self.upstream.options.credential_header;
-        let ours = self.has_credential_of_ours();
-        match session.latest_credential() {
-            Some(Some(credential)) if !ours => drop(headers.insert(name.clone(), credential)),
-            Some(None) if !ours => drop(headers.remove(name)),
-            _ => {}
+        if let Some(credential) = session.latest_credential().filter(|_| self.is_judged()) {
+            headers.insert(self.upstream.options.credential_header.clone(), credential);
         }
         if let Some(cookie) = session.cookie() {
             headers.insert(COOKIE, cookie);

@@ -3,6 +3,7 @@
 //! One small seam, so that no other room knows which client carries the calls: [`Client`] sends one request, an
 //! [`Exchange`] is one call in flight whose answer is JSON or an event stream, [`events`] opens a stream to listen to.
 
+mod ask;
 mod body;
 mod client;
 mod connect;
@@ -17,11 +18,13 @@ mod outbound;
 mod redirect;
 mod resolver;
 mod resume;
+mod routed;
 mod sse;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tls;
 
+pub use ask::{ask, list_on, list_tools};
 pub use body::Body;
 pub use client::Client;
 pub use error::Error;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tracing::debug;
 
 use crate::jsonrpc::{Object, notification};
-use crate::mcp::method;
+use crate::mcp::{Era, method};
 use crate::session::InFlight;
 use crate::shutdown::Work;
 use crate::upstream::Leg;
@@ -17,8 +17,12 @@ const GRACE: Duration = Duration::from_millis(500);
 const DELIVERY: Duration = Duration::from_secs(60);
 
 /// Sends `notifications/cancelled` on the call's session, past everything that waits, and returns when it was
-/// accepted or after half a second; it is delivered in any case. The caller closes the exchange then.
+/// accepted or after half a second; it is delivered in any case. The caller closes the exchange then, which is all
+/// that the stateless era has for it.
 pub async fn cancel_upstream(work: &Work, leg: &Leg, call: &InFlight, reason: &str) {
+    if leg.era == Era::Stateless {
+        return;
+    }
     let params = Object::new().raw("requestId", call.upstream_id.raw()).string("reason", reason).finish();
     send(work, leg, notification(method::CANCELLED, &params)).await;
 }

@@ -11,24 +11,22 @@ use tracing::info;
 
 use crate::call::{Answer, Body, Error, Outlet, Side, Standing, Waiting};
 use crate::jsonrpc::Envelope;
+use crate::mcp::Era;
 use crate::policy::Plan;
 use crate::session::Hub;
-use crate::task::{Note, Task};
+use crate::task::{Event, Note, Task};
 use crate::telemetry::metrics::Counted;
 use crate::upstream::{Arrived, Kind, Limits, Outbound, headers};
 
-use super::answer::{failed, from_upstream, response, streamed, whole};
+use super::answer::{failed, from_upstream, learn_era, response, streamed, whole};
 use super::deferred::Deferred;
 use super::follow::Followed;
 use super::limits::Permit;
 use super::parked::{Place, retried};
+use super::rounds::Round;
 use super::timer::Timer;
 use super::upcall::{Came, Upcall};
 use super::{Active, Assignment, INLINE, Worker};
-
-/// How long a request that is no call goes on without its client, and with one that may come back.
-const ABANDONED: Duration = Duration::from_secs(60);
-const AWAITED: Duration = Duration::from_secs(300);
 
 /// A call in flight whose client waits.
 pub(super) struct Held {
@@ -53,8 +51,12 @@ pub(super) struct Held {
     pub(super) relayed: Vec<Envelope>,
     /// The task that the upstream made of it.
     pub(super) followed: Option<Followed>,
+    /// What the upstream has asked by its answer, until it is asked again.
+    pub(super) round: Option<Round>,
+    /// Whether it was sent once more, with headers that the upstream missed.
+    pub(super) listed_again: bool,
     /// What a shutdown waits for.
-    active: Option<Active>,
+    pub(super) active: Option<Active>,
     /// Counts it as held, until it is deferred.
     pub(super) counted: Option<Counted>,
     /// When questions that are with the client are declined.
@@ -85,7 +87,9 @@ impl Held {
         let may_repeat = assignment.repeatable && assignment.ticket.call().is_call;
         let repeat = may_repeat.then(|| assignment.request.body.clone());
         let (upcall, again) = Upcall::begin(&worker, &mut assignment, limits);
-        assignment.request.body = Bytes::new();
+        if assignment.leg.era == Era::Handshake {
+            assignment.request.body = Bytes::new();
+        }
         Box::new(Self {
             threshold: Timer::after(received, wait),
             runtime: Timer::after(received, assignment.max_runtime),
@@ -105,6 +109,8 @@ impl Held {
             repeat,
             relayed: Vec::new(),
             followed: None,
+            round: None,
+            listed_again: false,
         })
     }
 
@@ -135,6 +141,8 @@ impl Held {
             repeat: None,
             relayed: Vec::new(),
             followed: None,
+            round: None,
+            listed_again: false,
         })
     }
 
@@ -154,10 +162,15 @@ impl Held {
             End::Deferred(task, permit) => {
                 tally.done(Side::None);
                 let handle = self.handle(&task);
-                let steps = self.fall_silent();
+                let withdraws = self.assignment.listener.withdraws_by_leaving();
+                let (steps, tasks, id) = (self.fall_silent(), self.worker.tasks.clone(), task.id);
                 // A task of its own: what waiting took is given back, and a slow client holds up nothing.
                 let work = self.worker.work.clone();
                 drop(work.spawn(Deferred::run(self, *task, permit)));
+                if withdraws && !steps.is_read() {
+                    // It left before it could learn the id: nobody would ever ask for the task.
+                    let _ = tasks.apply(id, Event::Cancelled, None).await;
+                }
                 steps.done(handle).await;
             }
             End::Withdrawn => {
@@ -261,7 +274,7 @@ impl Held {
             Came::Part(Arrived::Event(event)) => self.event(event).await,
             Came::Part(Arrived::Large) => {
                 let call = self.assignment.ticket.call();
-                let rewritten = self.assignment.follows_tasks || call.client_id != call.upstream_id;
+                let rewritten = self.assignment.follows_tasks || self.is_joined() || call.client_id != call.upstream_id;
                 // Nobody could stream it: it is collected for who comes back, or has come.
                 let is_kept = (self.client_left && self.steps.is_resumable()) || self.steps.is_taken();
                 let passes =
@@ -270,17 +283,19 @@ impl Held {
             }
             Came::Part(Arrived::Body(body)) => {
                 let (status, kind) = (self.upcall.status(), self.upcall.kind());
-                if self.assignment.follows_tasks
+                let is_looked_into = self.assignment.follows_tasks || self.asks_on_stream();
+                if is_looked_into
                     && let Ok(message) = response(status, kind, &body)
-                    && self.follow(&message)
+                    && (self.goes_on(&message) || self.ask_on_stream(&message).await)
                 {
                     return None;
                 }
+                learn_era(&self.assignment.leg, status, (kind, &body));
                 let mut headers = self.upcall.take_headers();
                 headers::to_client(&mut headers);
                 let id = &self.assignment.ticket.call().client_id;
                 let (answer, side) = whole(status, headers, (kind, body), id, self.standing());
-                Some(End::Answered(Box::new(answer), side))
+                Some(End::Answered(Box::new(self.phrased(answer)), side))
             }
         }
     }
@@ -323,43 +338,9 @@ impl Held {
         }
     }
 
-    /// The client dropped its request: in the handshake era that is not a cancellation.
-    fn lose_client(&mut self) -> Option<End> {
-        if self.assignment.listener.withdraws_by_leaving() {
-            return Some(End::Withdrawn);
-        }
-        self.client_left = true;
-        self.client_gave_up();
-        if !self.assignment.ticket.call().is_call {
-            // Hardly anybody will ever see this answer.
-            self.active = None;
-            let limit = if self.steps.is_resumable() { AWAITED } else { ABANDONED };
-            self.runtime = Timer::after(Instant::now(), Some(limit));
-        }
-        if self.is_awaited() {
-            self.leave_questions();
-        } else {
-            self.decline_questions();
-        }
-        None
-    }
-
     /// The session's own stream.
     pub(super) fn hub(&self) -> Option<&Arc<Hub>> {
         self.assignment.leg.session.as_ref().map(|session| session.hub())
-    }
-
-    /// Whether questions wait for a client that may come back; those of a shared exchange go to who is there.
-    pub(super) fn is_awaited(&self) -> bool {
-        self.steps.is_resumable() && !self.upcall.is_shared()
-    }
-
-    fn client_gave_up(&self) {
-        if !self.assignment.ticket.call().is_call {
-            return;
-        }
-        let waited = self.assignment.received.elapsed();
-        self.worker.patience.gave_up(self.assignment.listener.habit.clone(), waited);
     }
 
     fn broke(&mut self, error: crate::upstream::Error) -> Option<End> {

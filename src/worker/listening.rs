@@ -20,6 +20,7 @@ use crate::session::{Asking, Hub, Need, Phase, Session, Start, Turn};
 use crate::upstream::{Error, EventStream, Leg, Opened, Streams, events, headers};
 
 use super::answer::{from_upstream, refused};
+use super::subscribed::Subscription;
 use super::{Worker, cancel, questions};
 
 /// How many attempts in a row may bring no event, and how long to wait before each, until the stream says otherwise.
@@ -85,7 +86,8 @@ impl Worker {
         let Listening { leg, steps, start, .. } = listening;
         let hub = session.hub();
         if !session.knows(leg.credential()) {
-            let asking = hub.claim().ok_or(Stranger)?;
+            // Where the stream is made here, nobody but taskgate would judge the credential.
+            let asking = if leg.repeated().is_none() { hub.claim() } else { None }.ok_or(Stranger)?;
             return Ok(self.open(asking, listening).await);
         }
         loop {
@@ -104,6 +106,11 @@ impl Worker {
     /// Opens the stream for a client, which then listens; what the upstream says instead is its answer.
     async fn open(&self, asking: Asking, listening: &Listening) -> Option<u64> {
         let Listening { leg, steps, start, limit } = listening;
+        if leg.repeated().is_some() {
+            let listener = asking.opened_for(steps, (HeaderMap::new(), *start));
+            drop(self.work.spawn(Subscription::new(self, leg, *limit).run()));
+            return Some(listener);
+        }
         let opened = tokio::select! {
             opened = ask(leg, *limit) => opened,
             () = steps.closed() => return None,
@@ -125,13 +132,14 @@ impl Worker {
         }
     }
 
-    /// Keeps the session's stream open while somebody hears of what comes on it by another way than listening: a call
-    /// that runs in the background, or a subscriber. `None` without a session.
+    /// Keeps the session's stream open while the need for it lives: a call runs in the background, or somebody hears of
+    /// what comes on it by another way than listening; reads messages of at most `limit` bytes. `None` without a session.
     #[must_use]
     pub fn attend(&self, leg: &Leg, limit: u64) -> Option<Need> {
         let session = leg.session.as_ref()?;
         let (need, asking) = session.hub().need();
-        if let Some(asking) = asking.filter(|_| leg.upstream.streams() != Streams::None) {
+        let has_stream = leg.repeated().is_none() && leg.upstream.streams() != Streams::None;
+        if let Some(asking) = asking.filter(|_| has_stream) {
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             drop(self.work.spawn(Reader::new(self, leg, limit).run(Source::Asking(asking))));
         }

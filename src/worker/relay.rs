@@ -22,7 +22,10 @@ impl Held {
         }
         match message {
             Some(message) if message.kind() == MessageKind::Response => {
-                return if self.follow(&message) { None } else { Some(self.answered(&message)) };
+                if self.goes_on(&message) || self.ask_on_stream(&message).await {
+                    return None;
+                }
+                return Some(self.answered(&message));
             }
             Some(message) if message.kind() == MessageKind::Request => {
                 self.question(event, &message).await;
@@ -45,7 +48,8 @@ impl Held {
         let mut headers = self.upcall.headers();
         headers::to_client(&mut headers);
         let body = Body::Message(message.with_id(&self.assignment.ticket.call().client_id));
-        End::Answered(Box::new(Answer { status: StatusCode::OK, headers, body }), Side::None)
+        let answer = Answer { status: StatusCode::OK, headers, body };
+        End::Answered(Box::new(self.phrased(answer)), Side::None)
     }
 
     /// Whether a notification is progress that only taskgate asked for.
@@ -87,7 +91,7 @@ impl Held {
         self.gather();
     }
 
-    fn keep_open(&mut self, id: &Id, message: &Envelope) {
+    pub(super) fn keep_open(&mut self, id: &Id, message: &Envelope) {
         let call = self.assignment.ticket.call();
         call.ask(id, message.method());
         self.relayed.retain(|earlier| earlier.id().is_some_and(|id| call.asks(id)));
@@ -108,19 +112,19 @@ impl Held {
     }
 
     /// Nobody will answer: the upstream is told so.
-    pub(super) fn refuse(&self, id: &Id, method: &str) {
+    pub(super) fn refuse(&mut self, id: &Id, method: &str) {
         self.decline(id, questions::refusal(id, method));
     }
 
     /// Answers a question in place of the client, unless others share it and may be asked.
-    pub(super) fn decline(&self, id: &Id, answer: Bytes) {
-        if !self.upcall.passes_on(id) {
+    pub(super) fn decline(&mut self, id: &Id, answer: Bytes) {
+        if !self.answer_round(id, &answer) && !self.upcall.passes_on(id) {
             drop(cancel::deliver(&self.worker.work, &self.assignment.leg, answer));
         }
     }
 
     /// The upstream's stream is taken up by taskgate alone: its ids mean nothing to a client.
-    async fn relay(&mut self, event: Event) {
+    pub(super) async fn relay(&mut self, event: Event) {
         if let Some(waiting) = self.waiting.take() {
             waiting.await;
         }
@@ -138,6 +142,9 @@ impl Held {
             if let Ok(message) = Envelope::read(text.clone()) {
                 self.question(Event { data: Some(text), ..Event::default() }, &message).await;
             }
+        }
+        for (id, response) in self.assignment.ticket.call().take_answers() {
+            self.answer_round(&id, &response);
         }
         if self.assignment.ticket.call().is_asking() {
             self.stand_still();

@@ -7,10 +7,15 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use crate::jsonrpc::Id;
-use crate::upstream::{Arrived, Error, Exchange, Kind, Leg, Limits, Outbound};
+use crate::mcp::Era;
+use crate::upstream::{Arrived, Error, Exchange, Kind, Leg, Limits, Outbound, Resume};
 
 use super::shared::{self, Follower};
 use super::{Assignment, Worker};
+
+/// How often a repeated request may reach nobody, and how long after each time.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(500);
 
 type Opening = Pin<Box<dyn Future<Output = Result<Exchange, Error>> + Send>>;
 
@@ -44,6 +49,11 @@ impl Came {
     }
 }
 
+/// How a stream of the answer is taken up again: not at all in the stateless era.
+fn resume(leg: &Leg) -> Option<Resume> {
+    (leg.era == Era::Handshake).then(|| leg.resume())
+}
+
 impl Upcall {
     /// Sends the request of `assignment`, or joins an equal one. Returns too what may be sent once more.
     pub(super) fn begin(worker: &Worker, assignment: &mut Assignment, limits: Limits) -> (Self, Option<Outbound>) {
@@ -56,17 +66,43 @@ impl Upcall {
 
     /// Begins to send `request`.
     pub(super) fn start(leg: &Leg, request: Outbound, limits: Limits) -> Self {
-        let (client, resume) = (leg.upstream.client.clone(), leg.resume());
-        Self::Opening(Box::pin(async move { Exchange::open(&client, request, limits, Some(resume)).await }))
+        let (client, resume) = (leg.upstream.client.clone(), resume(leg));
+        Self::Opening(Box::pin(async move { Exchange::open(&client, request, limits, resume).await }))
     }
 
-    /// The same after a pause.
+    /// The same after a pause. Where a proxy stands before a server that is away, nobody was reached.
     pub(super) fn start_after(pause: Duration, leg: &Leg, request: Outbound, limits: Limits) -> Self {
-        let (client, resume) = (leg.upstream.client.clone(), leg.resume());
+        let (client, resume) = (leg.upstream.client.clone(), resume(leg));
         Self::Opening(Box::pin(async move {
             tokio::time::sleep(pause).await;
-            Exchange::open(&client, request, limits, Some(resume)).await
+            let exchange = Exchange::open(&client, request, limits, resume).await?;
+            if exchange.kind() != Kind::Json && is_away(exchange.status()) {
+                return Err(Error::Unreachable(format!("HTTP {}", exchange.status().as_u16())));
+            }
+            Ok(exchange)
         }))
+    }
+
+    /// Sends a request once more that another process sent before: its server may be on its way back, as we are.
+    pub(super) fn repeated(leg: &Leg, request: Outbound, limits: Limits) -> Self {
+        let leg = leg.clone();
+        Self::Opening(Box::pin(async move {
+            let mut pause = Duration::ZERO;
+            for _ in 0..ATTEMPTS {
+                let Self::Opening(opening) = Self::start_after(pause, &leg, request.clone(), limits) else { break };
+                match opening.await {
+                    Err(Error::Unreachable(_)) => pause = PAUSE,
+                    outcome => return outcome,
+                }
+            }
+            // Another process did reach it.
+            Err(Error::Broken("its server did not come back".into()))
+        }))
+    }
+
+    /// One that ends with this error.
+    pub(super) fn failed(error: Error) -> Self {
+        Self::Opening(Box::pin(std::future::ready(Err(error))))
     }
 
     /// Takes up a stream that another process has read up to the event `cursor`.
@@ -172,4 +208,9 @@ impl Upcall {
             Self::Opening(_) | Self::Left | Self::Over => None,
         }
     }
+}
+
+/// Whether a proxy says so of the server behind it.
+fn is_away(status: StatusCode) -> bool {
+    matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use taskgate::jsonrpc::ErrorObject;
-use taskgate::mcp::{Abilities, ClientHello, OwnTasks, ServerHello, Version};
+use taskgate::mcp::{Abilities, ClientHello, Era, OwnTasks, ServerHello, Version};
 use taskgate::store::embedded;
 use taskgate::task::{
     ClaimQuery, Execution, Failure, Fingerprint, Identity, Lease, Made, Note, Owner, OwnerMode, Question, QuestionKey,
@@ -108,8 +108,10 @@ fn session() -> SessionRecord {
             client: "client/1".into(),
         },
         server: ServerHello { version: Version::V2025_11_25, own_tasks: OwnTasks::Core },
+        era: Era::Handshake,
         minted: true,
         ended: false,
+        credential: None,
         expires: Timestamp(1_800_000_000_000),
     }
 }

@@ -14,9 +14,9 @@ use sha2::{Digest, Sha256};
 use tracing::debug;
 
 use crate::call::{Answer, Error, Outgoing, Outlet, Step, Steps, outlet};
-use crate::jsonrpc::{Envelope, Id, canonical, rope_response};
+use crate::jsonrpc::{Envelope, Id, canonical, entries, rope_response};
 use crate::mcp::rounds::Retry;
-use crate::mcp::{Params, STATELESS, downward, method};
+use crate::mcp::{Params, STATELESS, downward, method, routing};
 use crate::upstream::BridgeSessions;
 use crate::worker::Reach;
 
@@ -28,6 +28,7 @@ use pool::{Got, Kind, Owner, Share};
 
 pub(super) use news::Told;
 pub(super) use pool::Pools;
+pub(super) use retry::{answers, purpose, rejected};
 
 /// Methods that the stateless era does not have.
 const REMOVED: [&str; 5] =
@@ -94,18 +95,26 @@ impl Gateway {
         if REMOVED.contains(&message.method()) {
             return Err(Error::MethodNotFound(format!("{} is not part of {STATELESS}", message.method())));
         }
-        if message.method() == method::TOOLS_CALL {
-            self.check_call(caller, &Params::peek(message.params()))
-        } else {
-            Ok(())
+        if message.method() != method::TOOLS_CALL {
+            return Ok(());
         }
+        let params = Params::peek(message.params());
+        check_arguments(caller, request, &params)?;
+        self.check_call(caller, &params)
     }
 }
 
 impl Crossing {
     async fn run(&self, to: &Outlet) {
+        if let Some(answer) = self.own_job().await {
+            return self.finish(answer, to).await;
+        }
         if let Some(state) = Retry::read(self.message.params()).request_state {
             return self.come_back(&state, to).await;
+        }
+        if self.message.method() == method::TOOLS_CALL && self.gateway.is_draining() {
+            let refused = self.gateway.fails(&self.caller(), &self.id, &Error::ShuttingDown);
+            return self.finish(refused.outgoing, to).await;
         }
         for attempt in 1..=ATTEMPTS {
             let lease = match self.lease(pool::Purpose::Request).await {
@@ -137,8 +146,27 @@ impl Crossing {
     async fn come_back(&self, state: &str, to: &Outlet) {
         let mut caller = self.caller();
         caller.reach = Reach::Retry(retry::purpose(&caller, &self.message));
+        self.finish(self.gateway.retried(&caller, &self.message, state, &self.id).outgoing, to).await;
+    }
+
+    /// A job of ours is read and cancelled without asking the upstream for anything.
+    async fn own_job(&self) -> Option<Outgoing> {
+        let params = Params::peek(self.message.params());
+        let tool = params.name().filter(|_| self.message.method() == method::TOOLS_CALL)?;
+        let kind = self.gateway.job_tool(&tool)?;
+        let arguments = entries(params.arguments().unwrap_or_default());
+        let id = arguments.get("job_id").and_then(|text| serde_json::from_str::<String>(text).ok());
+        if !self.gateway.is_ours(id.as_deref()).await {
+            return None;
+        }
+        let caller = self.caller();
+        let call = self.gateway.job_call(&caller, kind, &self.message).await?;
+        Some(self.gateway.job(caller, call, &self.id).await.outgoing)
+    }
+
+    async fn finish(&self, outgoing: Outgoing, to: &Outlet) {
         let phrase = self.phrase(None);
-        match self.gateway.retried(&caller, &self.message, state, &self.id).outgoing {
+        match outgoing {
             Outgoing::Now(answer) => to.done(phrase.answer(answer)).await,
             Outgoing::Later(steps) => drop(pump(steps, to, &phrase, true).await),
         }
@@ -157,7 +185,9 @@ impl Crossing {
         let mut caller =
             Caller::stateless(&self.gateway.inner, self.route.clone(), leg, &self.request, (&self.message, &params));
         caller.reach = Reach::Retry(retry::purpose(&caller, &self.message));
-        caller.kept = Some(Arc::new(lease.clone()));
+        let need = (caller.method == method::TOOLS_CALL)
+            .then(|| self.gateway.inner.worker.attend(&caller.leg, self.gateway.inner.options.max_result));
+        caller.kept = Some(Arc::new((lease.clone(), need)));
         let token = phrase.token.as_ref().map(|(ours, _)| ours.as_str());
         let Ok(message) = Envelope::read(downward::request(&self.message, token)) else {
             return self
@@ -217,6 +247,15 @@ impl Crossing {
             id: self.id.clone(),
         }
     }
+}
+
+/// The upstream knows nothing of headers that repeat arguments: they are judged here, as far as the tool is known.
+fn check_arguments(caller: &Caller, request: &Request, params: &Params<'_>) -> Result<(), Error> {
+    let catalog = caller.catalog();
+    let schema = params.name().zip(catalog.as_deref()).and_then(|(tool, catalog)| catalog.routed_by(&tool));
+    let Some((schema, arguments)) = schema.zip(params.arguments()) else { return Ok(()) };
+    let header = |name: &str| request.headers.get(name).map(http::HeaderValue::as_bytes);
+    routing::check_arguments(schema, arguments, header).map_err(|mismatch| Error::HeaderMismatch(mismatch.to_string()))
 }
 
 /// Passes steps on in the words of the stateless era; `false`, and nothing was passed, if the upstream has lost the

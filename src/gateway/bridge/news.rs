@@ -23,9 +23,8 @@ use crate::jsonrpc::{Envelope, Id, Object};
 use crate::mcp::method;
 use crate::mcp::subscription::{self, Filter};
 use crate::session::{Need, News, Subscribed};
-use crate::upstream::{Leg, Streams};
+use crate::upstream::{Leg, Streams, ask};
 
-use super::super::ask::ask;
 use super::super::{Gateway, Request, Route};
 use super::pool::Purpose;
 use super::{Crossing, Lease};
@@ -69,7 +68,7 @@ impl Gateway {
     ///
     /// # Errors
     /// The upstream's answer, if it opens no session.
-    pub(in crate::gateway) async fn hear(
+    pub(in crate::gateway) async fn hear_news(
         &self,
         (route, request, message): (Arc<Route>, Request, Envelope),
         id: &Id,
@@ -210,7 +209,7 @@ impl Resources {
         let (known, new): (Vec<_>, Vec<_>) = uris.into_iter().partition(|uri| counts.contains_key(uri));
         let mut entered = known;
         for uris in new.chunks(AT_A_TIME) {
-            let taken = join_all(uris.iter().map(|uri| told(leg, method::RESOURCES_SUBSCRIBE, uri))).await;
+            let taken = join_all(uris.iter().map(|uri| told(leg, method::SUBSCRIBE, uri))).await;
             entered.extend(uris.iter().zip(taken).filter(|(_, is_taken)| *is_taken).map(|(uri, _)| uri.clone()));
         }
         for uri in &entered {
@@ -233,7 +232,7 @@ impl Resources {
             }
         }
         for uris in unwanted.chunks(AT_A_TIME) {
-            join_all(uris.iter().map(|uri| told(leg, method::RESOURCES_UNSUBSCRIBE, uri))).await;
+            join_all(uris.iter().map(|uri| told(leg, method::UNSUBSCRIBE, uri))).await;
         }
     }
 }

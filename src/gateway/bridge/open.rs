@@ -17,10 +17,12 @@ use crate::shutdown::Work;
 use crate::upstream::{Leg, Speaks, Upstream};
 
 use super::super::caller::Caller;
-use super::super::hello::result_in;
+use super::super::hello::{message_in, result_in};
 use super::super::{Gateway, Request};
 use super::news::Resources;
 
+/// How long a session is kept that no request uses, at most.
+const IDLE: Duration = Duration::from_secs(300);
 /// How long a server may take to hear that a session has ended.
 const CLOSED: Duration = Duration::from_secs(10);
 /// How long a server may take to hear that its session has begun.
@@ -58,6 +60,8 @@ impl Drop for Alone {
 impl Opened {
     /// The way of a request with `request`'s headers on this session.
     pub(super) fn leg(&self, upstream: &Arc<Upstream>, request: &Request) -> Leg {
+        // It is in use: it is not forgotten as an idle one.
+        drop(upstream.sessions.find(&self.session.id));
         let headers = in_session(&request.headers, Some((&self.session, &self.version)));
         Leg::new(upstream.clone(), Some(self.session.clone()), &headers, request.query.as_deref())
     }
@@ -127,7 +131,11 @@ impl Gateway {
             }
         };
         let result = result_in(&answer).filter(|_| answer.status.is_success()).map(|(_, result)| result);
-        let Some(result) = result else { return Err(answer) };
+        let Some(result) = result else {
+            let heard = message_in(&answer);
+            upstream.facts.heard_initialize(answer.status, heard.as_ref());
+            return Err(answer);
+        };
         let told = String::from_utf8_lossy(&result).into_owned();
         Ok(self.opened(caller, request, &head.await.unwrap_or_default(), (told, params)).await)
     }
@@ -140,7 +148,8 @@ impl Gateway {
         (told, params): (String, &str),
     ) -> Opened {
         let upstream = &caller.leg.upstream;
-        let hello = Hello { client: ClientHello::read(Some(params)), server: ServerHello::read(&told) };
+        let (client, server) = (ClientHello::read(Some(params)), ServerHello::read(&told));
+        let hello = Hello { client, server, repeated: None };
         let named = head.get(header::SESSION_ID).and_then(|id| id.to_str().ok());
         upstream.answered_hello(named);
         upstream.facts.set_handshake(Speaks::Yes);
@@ -148,7 +157,9 @@ impl Gateway {
             Some(id) => upstream.sessions.open(id, hello),
             None => upstream.sessions.mint(&uuid::Uuid::new_v4().to_string(), hello),
         };
-        session.accepted(caller.leg.credential(), head);
+        session.began_with(caller.credential());
+        session.accepted(caller.leg.credential(), session.turn());
+        session.keep_cookies(head);
         self.remember(upstream, &session);
         let version = {
             let result = entries(&told);
@@ -175,10 +186,11 @@ impl Gateway {
         }
     }
 
-    /// Closes sessions that no request has used for a while. For ever; cancel safe.
-    pub async fn close_idle_bridges(&self, every: Duration, idle: Duration) {
+    /// Closes sessions for stateless clients that no request has used for a while. For ever; cancel safe.
+    pub async fn close_idle_bridges(&self) {
+        let idle = self.inner.routes.iter().map(|route| route.upstream.sessions.idle()).min().unwrap_or(IDLE).min(IDLE);
         loop {
-            tokio::time::sleep(every).await;
+            tokio::time::sleep(idle / 4).await;
             for opened in self.inner.pools.take_idle(idle) {
                 drop(opened.close());
             }

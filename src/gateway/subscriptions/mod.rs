@@ -32,7 +32,8 @@ use crate::worker::failed;
 
 use super::bridge::Told;
 use super::caller::Caller;
-use super::stateless::{Ground, checked};
+use super::eras::Ground;
+use super::stateless::checked;
 use super::tasks::unavailable;
 use super::{Gateway, Reply, Request, Route, access};
 
@@ -116,7 +117,7 @@ impl Gateway {
         id: &Id,
     ) -> Reply {
         if ground != Ground::Bridged && !subscription::names_tasks(message.params()) {
-            return self.sealed(&route, request, &message);
+            return self.sealed(&route, &request, &message);
         }
         let caller = self.alone(&route, &request, (&message, &Params::peek(message.params())));
         let judged = checked(&request, &message).and_then(|()| self.judged(&caller, &message));
@@ -152,7 +153,7 @@ impl Gateway {
         if !filter.is_for_more_than_tasks() {
             return Answered::Nothing;
         }
-        match self.hear(stateless, &id, &filter).await {
+        match self.hear_news(stateless, &id, &filter).await {
             Ok((told, honoured)) => Answered::Session(Box::new(told), honoured),
             Err(answer) => Answered::Refused(answer),
         }

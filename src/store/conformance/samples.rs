@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::jsonrpc::ErrorObject;
-use crate::mcp::{Abilities, ClientHello, OwnTasks, ServerHello, Version};
+use crate::mcp::{Abilities, ClientHello, Era, OwnTasks, ServerHello, Version};
 use crate::task::{
     Execution, Failure, Fingerprint, Identity, Lease, Made, Note, Owner, OwnerMode, Question, QuestionKey, Reason,
     ReplicaId, Sealed, SessionRecord, Status, Task, TaskId, Timestamp, Way,
@@ -44,7 +44,9 @@ pub fn session(expires: u64) -> SessionRecord {
             client: "client/1".into(),
         },
         server: ServerHello { version: Version::V2025_11_25, own_tasks: OwnTasks::Core },
+        era: Era::Stateless,
         minted: true,
+        credential: Some(Fingerprint([7; 16])),
         ended: false,
         expires: Timestamp(expires),
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, named_params};
 use tokio::sync::Semaphore;
 
-use crate::mcp::{Abilities, ClientHello, OwnTasks, ServerHello, Version};
+use crate::mcp::{Abilities, ClientHello, Era, OwnTasks, ServerHello, Version};
 use crate::task::{Fingerprint, ListQuery, SessionRecord, StoreError, Task, TaskId, Timestamp};
 
 use super::faults::Faults;
@@ -139,7 +139,8 @@ pub(super) fn session(connection: &Connection, id: Fingerprint) -> rusqlite::Res
 }
 
 /// The columns of a session, in the order of [`session_row`].
-pub(super) const SESSION: &str = "client, declares_tasks, capabilities, version, own_tasks, minted, ended, expires";
+pub(super) const SESSION: &str =
+    "client, declares_tasks, capabilities, version, own_tasks, minted, ended, expires, credential, stateless";
 
 pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRecord> {
     let own = [OwnTasks::None, OwnTasks::Core, OwnTasks::Extension];
@@ -154,9 +155,11 @@ pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRecord> {
             version: Version::negotiated(&row.get::<_, String>(3)?),
             own_tasks: own.into_iter().find(|own| own_tasks_word(*own) == word).unwrap_or_default(),
         },
+        era: if row.get(9)? { Era::Stateless } else { Era::Handshake },
         minted: row.get(5)?,
         ended: row.get(6)?,
         expires: Timestamp(row.get::<_, i64>(7)?.unsigned_abs()),
+        credential: row.get::<_, Option<[u8; 16]>>(8)?.map(Fingerprint),
     })
 }
 

@@ -91,7 +91,8 @@ fn owner(row: &Row<'_>) -> rusqlite::Result<Owner> {
         credential: row.get::<_, Option<_>>(6)?.map(Fingerprint),
         session: row.get::<_, Option<_>>(7)?.map(Fingerprint),
     };
-    let owner = Owner::new(mode, creator).ok_or_else(|| odd(5))?;
+    let make = if creator.session.is_some() { Owner::new } else { Owner::without_session };
+    let owner = make(mode, creator).ok_or_else(|| odd(5))?;
     Ok(if row.get(8)? { owner.of_job() } else { owner })
 }
 

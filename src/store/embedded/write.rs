@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use tracing::warn;
 
-use crate::mcp::OwnTasks;
+use crate::mcp::{Era, OwnTasks};
 use crate::task::{
     ClaimQuery, Event, Fingerprint, Full, Lease, Replaced, ReplicaId, SessionRecord, StoreError, Task, TaskId,
     Timestamp,
@@ -282,7 +282,7 @@ impl Db {
 
     pub(super) fn put_session(&self, id: Fingerprint, session: &SessionRecord) -> rusqlite::Result<()> {
         self.connection
-            .prepare_cached("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+            .prepare_cached("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
             .execute(params![
                 id.0,
                 session.client.client,
@@ -293,6 +293,8 @@ impl Db {
                 session.minted,
                 session.ended,
                 number(session.expires.0),
+                session.credential.map(|credential| credential.0),
+                session.era == Era::Stateless,
             ])
             .map(drop)
     }

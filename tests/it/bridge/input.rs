@@ -1,7 +1,7 @@
 //! Questions of a server: before the handle by an answer that asks and a retry, after it by the task.
 
 use super::*;
-use crate::support::upstream::Script;
+use crate::support::upstream::{Get, Script};
 
 const GO_ON: &str = r#"{"message":"go on?","requestedSchema":{"type":"object","properties":{}},"elicitationId":"e1"}"#;
 
@@ -222,4 +222,99 @@ async fn prompts_ask_too() {
     let said = json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "said"}});
     let done = client.retry("prompts/get", params, &first, json!({key: said})).await;
     assert_eq!(done.result()["messages"][0]["content"]["text"], "said");
+}
+
+#[tokio::test]
+async fn a_job_asks_by_an_answer_and_its_retry_waits_on() {
+    let (latch, end) = (Latch::new(), Latch::new());
+    let upstream = Upstream::builder()
+        .tool(
+            "ask",
+            script::accepted_then(&latch, move |mut call| {
+                let end = end.clone();
+                async move {
+                    let answer = call.ask(&json!("q"), "elicitation/create", &question()).await;
+                    end.open();
+                    call.say(&answer["result"].to_string());
+                }
+            }),
+        )
+        .start()
+        .await;
+    let gate = bridged(&upstream, 30, "").await;
+    let client = plain(&gate).bearer("a");
+    let job = client.call("ask", json!({})).await.job();
+    let opened = upstream.of("initialize").len();
+    let running = client.job(&job, 0.0).await;
+    assert_eq!(running.state(), "running", "{}", running.raw);
+    latch.open();
+    let asks = client.job(&job, 20.0).await;
+    let (key, request) = asked(&asks).remove(0);
+    assert_eq!(request["params"]["message"], "go on?");
+    let params = json!({"name": "get_job_result", "arguments": {"job_id": job, "wait_s": 20.0}});
+    let other = json!({"name": "get_job_result", "arguments": {"job_id": job, "wait_s": 1.0}});
+    let answers = json!({key: {"action": "accept", "content": {"a": 1}}});
+    let refused = client.retry("tools/call", other, &asks, answers.clone()).await;
+    assert_eq!(refused.code(), -32602);
+    let done = client.retry("tools/call", params, &asks, answers).await;
+    assert_eq!(done.state(), "done", "{}", done.raw);
+    assert_eq!(done.block(1), r#"{"action":"accept","content":{"a":1}}"#);
+    assert_eq!(upstream.of("initialize").len(), opened, "reading needs no session");
+}
+
+#[tokio::test]
+async fn a_question_on_the_sessions_own_stream_is_the_calls() {
+    let latch = Latch::opened();
+    let upstream = Upstream::builder()
+        .get(Get::Stream)
+        .tool(
+            "ask",
+            script::accepted_then(&latch, |mut call| async move {
+                let answer = call.hear(&json!("q")).await.unwrap_or_default();
+                call.say(&answer["result"].to_string());
+            }),
+        )
+        .start()
+        .await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    let client = plain(&gate);
+    let body = client.body("1", "tools/call", call(json!({})));
+    let asking = async {
+        eventually("taskgate listens", || upstream.listeners() == 1).await;
+        upstream.push(&json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question()}));
+    };
+    let (first, ()) = tokio::join!(client.ask(body), asking);
+    let (key, _) = asked(&first).remove(0);
+    let answers = json!({key: {"action": "accept"}});
+    let done = client.retry("tools/call", call(json!({})), &first, answers).await;
+    assert_eq!(done.text(), r#"{"action":"accept"}"#);
+}
+
+#[tokio::test]
+async fn addresses_to_visit_are_asked_in_the_words_of_the_era() {
+    let upstream = Upstream::builder()
+        .tool(
+            "pay",
+            script::script(|mut call| async move {
+                let visit =
+                    json!({"mode": "url", "url": "https://pay.example/1", "message": "pay", "elicitationId": "e"});
+                if call.before == 0 {
+                    call.error(-32042, "visit first", &json!({"elicitations": [visit]}));
+                } else {
+                    call.say("paid");
+                }
+            }),
+        )
+        .start()
+        .await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    let client = plain(&gate);
+    let first = client.call("pay", json!({})).await;
+    let (key, request) = asked(&first).remove(0);
+    let visit = json!({"mode": "url", "url": "https://pay.example/1", "message": "pay"});
+    assert_eq!(request, json!({"method": "elicitation/create", "params": visit}));
+    assert!(first.result().get("requestState").is_none(), "nothing waits for it");
+    let mut again = json!({"name": "pay", "arguments": {}});
+    again["inputResponses"] = json!({key: {"action": "accept"}});
+    assert_eq!(client.request("tools/call", again).await.text(), "paid");
 }

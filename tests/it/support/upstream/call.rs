@@ -100,6 +100,7 @@ impl Call {
     /// The result as JSON text, digit for digit.
     pub fn result_text(&mut self, result: &str) {
         let id = self.request.id();
+        let result = if self.shared.settings.modern { &super::modern::typed(result) } else { result };
         self.message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
     }
 

@@ -3,6 +3,7 @@
 //! No ready-made mock drips events, cuts bodies or loses sessions; every tool here is an async function that can.
 
 mod call;
+mod modern;
 mod record;
 mod reply;
 pub mod script;
@@ -52,6 +53,7 @@ pub(super) struct Settings {
     redirect: Option<String>,
     own_host_only: bool,
     idle: Duration,
+    modern: bool,
 }
 
 #[derive(Default)]
@@ -97,6 +99,7 @@ impl Upstream {
             redirect: None,
             own_host_only: false,
             idle: Duration::from_secs(60),
+            modern: false,
         })
     }
 

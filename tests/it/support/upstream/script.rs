@@ -177,3 +177,8 @@ pub fn resumed(latch: &Latch) -> Script {
         }
     })
 }
+
+/// Works until its exchange is closed.
+pub fn until_gone() -> Script {
+    script(|mut call| async move { call.gone().await })
+}

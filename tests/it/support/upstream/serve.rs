@@ -23,7 +23,7 @@ use super::super::parsed;
 use super::call::Call;
 use super::record::Recorded;
 use super::reply::{Line, Outflow, Reply};
-use super::{Get, Script, Shared};
+use super::{Get, Script, Shared, modern};
 
 pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken) {
     while let Some(Ok((tcp, _))) = stop.run_until_cancelled(listener.accept()).await {
@@ -84,6 +84,10 @@ async fn answer(mut call: Call) {
         let body = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": text}});
         return call.raw(status, &[("content-type", "application/json")], body.to_string());
     }
+    if let Some((status, code, text)) = settings.modern.then(|| modern::refusal(settings, &call.request)).flatten() {
+        let body = json!({"jsonrpc": "2.0", "id": call.request.json["id"], "error": {"code": code, "message": text}});
+        return call.raw(status, &[("content-type", "application/json")], body.to_string());
+    }
     match call.request.http.as_str() {
         "POST" => post(call).await,
         "GET" => get(call).await,
@@ -117,14 +121,37 @@ async fn post(mut call: Call) {
         return script(call).await;
     }
     match method.as_str() {
+        "server/discover" if shared.settings.modern => modern::discover(call),
+        "subscriptions/listen" if shared.settings.modern => listen(call).await,
+        "tools/list" | "tools/call" | "initialize" => known(call, &method).await,
+        _ if shared.settings.modern => {
+            let id = call.request.id();
+            let body =
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"Method not found"}}}}"#);
+            call.raw(404, &[("content-type", "application/json")], body);
+        }
         "" => accepted(call),
-        "initialize" => initialize(call),
         "ping" => call.result(&json!({})),
-        "tools/list" => list(call),
-        "tools/call" => run(call).await,
         name if name.starts_with("notifications/") => call.raw(202, &[], ""),
         _ => call.error(-32601, "Method not found", &Value::Null),
     }
+}
+
+async fn known(call: Call, method: &str) {
+    match method {
+        "tools/list" => list(call),
+        "tools/call" => run(call).await,
+        _ => initialize(call),
+    }
+}
+
+/// A subscription: its listener hears what is pushed.
+async fn listen(mut call: Call) {
+    let (sender, messages) = mpsc::unbounded_channel::<Bytes>();
+    let acknowledgement = modern::acknowledgement(&call.request);
+    call.event(&acknowledgement.to_string());
+    call.shared.state.lock().unwrap().listeners.push((None, sender));
+    pass(call, messages).await;
 }
 
 /// Takes the answer to a question.
@@ -207,7 +234,7 @@ async fn get(mut call: Call) {
         return call.raw(405, &[("allow", "POST, DELETE")], "");
     }
     let session = call.request.session().map(str::to_owned);
-    let mut messages = {
+    let messages = {
         let mut state = shared.state.lock().unwrap();
         state.listeners.retain(|(_, stream)| !stream.is_closed());
         if state.listeners.iter().any(|(known, _)| *known == session) {
@@ -219,6 +246,10 @@ async fn get(mut call: Call) {
         messages
     };
     call.open();
+    pass(call, messages).await;
+}
+
+async fn pass(mut call: Call, mut messages: mpsc::UnboundedReceiver<Bytes>) {
     loop {
         tokio::select! {
             message = messages.recv() => match message {
