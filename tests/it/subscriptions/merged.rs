@@ -117,3 +117,41 @@ async fn what_names_no_task_passes_untouched() {
         assert_eq!(upstream.of("subscriptions/listen").last().unwrap().body, body);
     }
 }
+
+#[tokio::test]
+async fn tasks_of_ours_are_told_of_beside_what_a_stateless_upstream_tells() {
+    let discovered = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}},"ttlMs":0,"cacheScope":"public"}"#;
+    let latch = Latch::new();
+    let upstream = listens(&latch, json!({"toolsListChanged": true}));
+    let upstream = upstream.on("server/discover", script::answers(discovered)).start().await;
+    let gate = Gate::start(&upstream, "").await;
+    let client = stateless(&gate);
+    let task = client.call("slow", json!({})).await.task();
+    let (mut stream, honoured) =
+        Stream::open(&client, "\"s\"", json!({"taskIds": [task], "toolsListChanged": true})).await;
+    assert_eq!(honoured, json!({"taskIds": [task], "toolsListChanged": true}));
+    let mut told = [stream.next().await, stream.next().await];
+    told.sort_by_key(|message| message["method"].to_string());
+    assert_eq!(told[0]["params"]["status"], "working");
+    client.cancel_task(&task).await.result();
+    assert_eq!(stream.status().await.1, "cancelled");
+    let seen = &upstream.of("subscriptions/listen")[0];
+    assert_eq!(seen.header("mcp-method"), Some("subscriptions/listen"));
+    assert_eq!(seen.json["params"]["notifications"], json!({"toolsListChanged": true}));
+    drop(stream);
+    eventually("the upstream's stream is closed", || upstream.disconnects().iter().any(|one| one.n == seen.n)).await;
+}
+
+#[tokio::test]
+async fn a_session_in_front_of_a_stateless_upstream_listens_to_both() {
+    let upstream = slow(&Latch::new()).modern().capabilities(json!({"tools": {"listChanged": true}})).start().await;
+    let gate = Gate::start(&upstream, "").await;
+    let client = gate.client().extension().open().await;
+    let task = client.call("slow", json!({})).await.task();
+    let (mut stream, honoured) = Stream::open(&client, "4", json!({"taskIds": [task], "toolsListChanged": true})).await;
+    assert_eq!(honoured, json!({"taskIds": [task], "toolsListChanged": true}));
+    assert_eq!(stream.status().await, (task, "working".into()));
+    eventually("it listens there", || upstream.listeners() > 0).await;
+    upstream.push(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+    assert_eq!(stream.next().await["method"], "notifications/tools/list_changed");
+}
