@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::client::{Events, Reply};
 use crate::support::schema::{self, EXT, assert_valid};
 use crate::support::upstream::{Builder, Get, script};
-use crate::support::{Client, Gate, Latch, Upstream, eventually, ms};
+use crate::support::{Client, Gate, Latch, Upstream, eventually, ms, soon};
 
 mod bounds;
 mod bridged;
@@ -42,7 +42,7 @@ impl Stream {
 
     /// The next message, which belongs to this subscription.
     async fn next(&mut self) -> Value {
-        let message = self.events.message().await.expect("the stream goes on");
+        let message = soon("a message", self.events.message()).await.expect("the stream goes on");
         assert_eq!(message["params"]["_meta"][TAG], self.id, "{message}");
         assert!(message.get("id").is_none(), "{message}");
         message
@@ -68,7 +68,7 @@ impl Stream {
 
     /// The result that ends it.
     async fn end(mut self) {
-        let last = self.events.message().await.expect("a result");
+        let last = soon("the end", self.events.message()).await.expect("a result");
         assert_eq!(last["id"], self.id, "{last}");
         assert_eq!(last["result"], json!({"resultType": "complete", "_meta": {TAG: self.id}}), "{last}");
         if schema::available() {
