@@ -14,7 +14,7 @@ NET=taskgate-check-$$
 STARTED=()
 
 cleanup() {
-  podman rm -f -t 1 "$NET-back" "$NET-front" "$NET-tls" >/dev/null 2>&1 || true
+  podman rm -f -v -t 1 "$NET-back" "$NET-front" "$NET-tls" >/dev/null 2>&1 || true
   for pid in "${STARTED[@]}"; do kill "$pid" 2>/dev/null || true; done
   podman network rm -f "$NET" >/dev/null 2>&1 || true
   rm -rf "$WORK"
@@ -47,9 +47,14 @@ run() { podman run -v /var/lib/taskgate --ulimit nofile=4096:4096 --ulimit nproc
 if run --rm --network none --entrypoint /bin/sh "$IMAGE" -c true >/dev/null 2>&1; then fail "there is a shell"; fi
 ok "not root, no shell"
 
-timeout 120 podman run --rm --ulimit nofile=4096:4096 --ulimit nproc=1024:1024 --no-healthcheck --read-only \
-  --network none "$IMAGE" demo --once >"$WORK/demo.log" 2>&1 || { tail -n 20 "$WORK/demo.log"; fail "demo --once"; }
-ok "demo --once"
+# Once as Docker runs it, without a /tmp, which podman adds to a read-only image; once with.
+for tmp in false true; do
+  timeout 120 podman run --rm --ulimit nofile=4096:4096 --ulimit nproc=1024:1024 --no-healthcheck --read-only \
+    --read-only-tmpfs=$tmp --network none "$IMAGE" demo --once >"$WORK/demo.log" 2>&1 ||
+    { tail -n 20 "$WORK/demo.log"; fail "demo --once, with a /tmp: $tmp"; }
+  if grep -q "kept in memory" "$WORK/demo.log"; then kept=memory; else kept="a file"; fi
+  ok "demo --once, with a /tmp: $tmp, tasks in $kept"
+done
 
 podman network create "$NET" >/dev/null
 GATEWAY=$(podman network inspect "$NET" | python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["subnets"][0]["gateway"])')

@@ -15,7 +15,7 @@ use crate::store;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The file; without it and without --upstream, taskgate.toml in this directory
-    #[arg(value_name = "FILE", env = "TASKGATE_CONFIG")]
+    #[arg(value_name = "FILE", env = "TASKGATE_CONFIG", value_parser = source::maybe_empty())]
     file: Option<PathBuf>,
     /// The same, as for `run`
     #[arg(short, long, value_name = "FILE")]

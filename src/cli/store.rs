@@ -6,14 +6,10 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::source::{self, DEFAULT_FILE};
-use crate::config::Overrides;
+use super::Source;
 use crate::store::embedded::{self, Report};
-use crate::store::{Clock, Kind};
+use crate::store::{Clock, Kind, OpenError};
 use crate::task::Timestamp;
-
-/// The file when nothing names one.
-const DEFAULT_STORE: &str = "taskgate.db";
 
 /// What to do, and with which file.
 #[derive(Debug, clap::Args)]
@@ -27,32 +23,22 @@ enum Action {
     /// Look through the whole file and count what is in it; a running taskgate may have it
     ///
     /// Status 0 if it is sound, 1 if it is damaged or cannot be opened.
-    Check(Place),
+    Check(Source),
     /// Print every task as a line of JSON, its result with it; a running taskgate may have the file
     ///
-    /// Nothing secret is in it: no owners, no sessions, no requests. Status 1 if something could not be read.
-    Export(Place),
+    /// Of ids it has the beginning, as the log does; no owners, no sessions, no requests are in it. Results are, whole:
+    /// it is as secret as they are. Status 1 if something could not be read.
+    Export(Source),
     /// Drop what is expired now and give all free space back; a running taskgate does so by itself
     ///
     /// Status 1 if the file cannot be used, or if a taskgate has it.
-    Prune(Place),
-}
-
-/// Where the file is.
-#[derive(Debug, clap::Args)]
-struct Place {
-    /// The file; without it the one that the configuration names
-    #[arg(long, value_name = "PATH", env = "TASKGATE_STORE")]
-    store: Option<PathBuf>,
-    /// Configuration file; without it taskgate.toml in this directory, if there is one
-    #[arg(long, short, value_name = "FILE", env = "TASKGATE_CONFIG")]
-    config: Option<PathBuf>,
+    Prune(Source),
 }
 
 /// Status 0 if all is well, 1 if not, 78 for a configuration with problems.
 pub(super) fn run(args: &Args) -> ExitCode {
-    let (Action::Check(place) | Action::Export(place) | Action::Prune(place)) = &args.action;
-    let path = match place.path() {
+    let (Action::Check(source) | Action::Export(source) | Action::Prune(source)) = &args.action;
+    let path = match place(source) {
         Ok(path) => path,
         Err(status) => return status,
     };
@@ -67,34 +53,18 @@ pub(super) fn run(args: &Args) -> ExitCode {
     })
 }
 
-impl Place {
-    fn path(&self) -> Result<PathBuf, ExitCode> {
-        let given = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
-        let store = given(&self.store);
-        let kind = match store {
-            Some(path) if path.as_os_str() == "memory" => Kind::Memory,
-            Some(path) => return Ok(path),
-            None => match given(&self.config)
-                .or_else(|| PathBuf::from(DEFAULT_FILE).exists().then(|| DEFAULT_FILE.into()))
-            {
-                Some(file) => {
-                    let config = source::read(Some(&file), &Overrides::default());
-                    config.map_err(|problems| source::report(&problems))?.store.kind
-                }
-                None => return Ok(DEFAULT_STORE.into()),
-            },
-        };
-        match kind {
-            Kind::Embedded { path } => Ok(path),
-            Kind::Memory => {
-                eprintln!("the store is memory: there is no file; --store PATH names one");
-                Err(ExitCode::FAILURE)
-            }
+/// The file that `run` would use with the same arguments.
+fn place(source: &Source) -> Result<PathBuf, ExitCode> {
+    match source.store()? {
+        Kind::Embedded { path } => Ok(path),
+        Kind::Memory => {
+            eprintln!("the store is memory: there is no file; --store PATH names one");
+            Err(ExitCode::FAILURE)
         }
     }
 }
 
-fn check(path: &std::path::Path) -> Result<ExitCode, embedded::OpenError> {
+fn check(path: &std::path::Path) -> Result<ExitCode, OpenError> {
     let report = embedded::check(path)?;
     print!("{}", summary(&report));
     Ok(if report.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -126,7 +96,7 @@ fn bytes(count: u64) -> String {
     )
 }
 
-fn export(path: &std::path::Path) -> Result<ExitCode, embedded::OpenError> {
+fn export(path: &std::path::Path) -> Result<ExitCode, OpenError> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let (written, mut trouble) = embedded::export(path, &mut out)?;
     if let Err(error) = out.flush() {
@@ -137,10 +107,12 @@ fn export(path: &std::path::Path) -> Result<ExitCode, embedded::OpenError> {
     Ok(if trouble.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn prune(path: &std::path::Path) -> Result<ExitCode, embedded::OpenError> {
+fn prune(path: &std::path::Path) -> Result<ExitCode, OpenError> {
     let size = || std::fs::metadata(path).map_or(0, |file| file.len());
     let before = size();
-    let purged = embedded::prune(path, now())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let unusable = |error: std::io::Error| OpenError::Unusable { path: path.to_owned(), why: error.to_string() };
+    let purged = runtime.map_err(unusable)?.block_on(embedded::prune(path, now()))?;
     let (results, records) = (purged.results, purged.records);
     println!("dropped {results} results and {records} records: {} became {}", bytes(before), bytes(size()));
     Ok(ExitCode::SUCCESS)

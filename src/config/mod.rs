@@ -18,6 +18,7 @@ use std::time::Duration;
 
 pub use overrides::Overrides;
 pub use problem::{Problem, Problems, Wrong};
+pub use server::MEMORY;
 
 use document::{Document, Section};
 
@@ -29,7 +30,7 @@ pub struct Config {
     pub server: crate::server::Options,
     /// How long running work may take to end after the first signal.
     pub drain_timeout: Duration,
-    /// What seals and hashes with a key; random when absent.
+    /// What seals and hashes with a key; the store's own when absent.
     pub secret: Option<Vec<u8>>,
     /// Bounds on sessions.
     pub session: session::Options,
@@ -84,22 +85,23 @@ impl Config {
     ///
     /// Everything that is wrong with it and with the overrides; or that it cannot be read.
     pub fn load(path: impl AsRef<Path>, overrides: &Overrides) -> Result<Self, Problems> {
-        let file = path.as_ref().display().to_string();
-        let (line, wrong) = match std::fs::read(path).map(String::from_utf8) {
-            Ok(Ok(text)) => return Self::read(&text, Some(&file), overrides),
-            Ok(Err(error)) => {
-                let (good, rest) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
-                let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
-                let byte = rest.first().copied().unwrap_or_default();
-                let wrong = Wrong::new(format!("is not UTF-8: a byte is 0x{byte:02X}"));
-                (Some(line), wrong.expected("a text file in UTF-8").hint("save the file as UTF-8"))
-            }
-            Err(error) => {
-                let wrong = Wrong::new(format!("cannot be read: {error}"));
-                (None, wrong.hint("`taskgate init` writes one to start from; --upstream URL needs none"))
-            }
-        };
-        Err(Problems(vec![Problem { file: Some(file), line, key: String::new(), wrong }]))
+        let (file, text) = text_of(path.as_ref())?;
+        Self::read(&text, Some(&file), overrides)
+    }
+
+    /// Where tasks are kept, by the same rules as a whole configuration, of which only `[store]` is looked at: what else
+    /// is missing or wrong does not hide the tasks. Without a file, by the defaults and the overrides.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with `[store]` and its flag; or that the file cannot be read or is not TOML.
+    pub fn store(path: Option<&Path>, overrides: &Overrides) -> Result<store::Kind, Problems> {
+        let (file, text) = path.map(text_of).transpose()?.unzip();
+        let text = text.unwrap_or_default();
+        let document = Document::new(&text, file.as_deref());
+        let table = document.table();
+        let kind = server::store(Section::root(&document, &table).section("store"), overrides);
+        document.finish().1.map_or(Ok(kind), Err)
     }
 
     /// The configuration without a file: the defaults and the overrides.
@@ -144,6 +146,26 @@ impl Config {
             warnings: Vec::new(),
         }
     }
+}
+
+/// The name of a file and what is in it.
+fn text_of(path: &Path) -> Result<(String, String), Problems> {
+    let file = path.display().to_string();
+    let (line, wrong) = match std::fs::read(path).map(String::from_utf8) {
+        Ok(Ok(text)) => return Ok((file, text)),
+        Ok(Err(error)) => {
+            let (good, rest) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
+            let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+            let byte = rest.first().copied().unwrap_or_default();
+            let wrong = Wrong::new(format!("is not UTF-8: a byte is 0x{byte:02X}"));
+            (Some(line), wrong.expected("a text file in UTF-8").hint("save the file as UTF-8"))
+        }
+        Err(error) => {
+            let wrong = Wrong::new(format!("cannot be read: {error}"));
+            (None, wrong.hint("`taskgate init` writes one to start from; --upstream URL needs none"))
+        }
+    };
+    Err(Problems(vec![Problem { file: Some(file), line, key: String::new(), wrong }]))
 }
 
 #[cfg(test)]

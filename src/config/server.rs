@@ -151,8 +151,10 @@ pub(super) fn admin(section: Section<'_>, overrides: &Overrides, server: SocketA
 
 /// What `store.kind` may be.
 const KINDS: &str = "\"embedded\" or \"memory\"";
+/// The kind of store that has no file, as files and flags name it.
+pub const MEMORY: &str = "memory";
 /// Where tasks are kept unless something else is said.
-pub(super) const DEFAULT_FILE: &str = "taskgate.db";
+const DEFAULT_STORE: &str = "taskgate.db";
 
 /// Whether two listeners cannot both have their address.
 fn clash(a: SocketAddr, b: SocketAddr) -> bool {
@@ -203,7 +205,7 @@ fn level(value: &Value<'_>) -> Read<String> {
 pub(super) fn store(section: Section<'_>, overrides: &Overrides) -> Kind {
     let memory = section.read("kind", |value| match value::text(value)?.as_str() {
         "embedded" => Ok(false),
-        "memory" => Ok(true),
+        MEMORY => Ok(true),
         "redis" => Err(Wrong::new("\"redis\" is not in this version").expected(KINDS).into()),
         other => Err(Wrong::new(format!("is {other:?}")).expected(KINDS).into()),
     });
@@ -217,7 +219,7 @@ pub(super) fn store(section: Section<'_>, overrides: &Overrides) -> Kind {
     }
     let flag = overrides.store_flag();
     let kind = match flag.value {
-        Some("memory") => Kind::Memory,
+        Some(MEMORY) => Kind::Memory,
         Some(path) => {
             if path.contains("://") {
                 let wrong = Wrong::new("names a server, which is not in this version").expected("memory, or a file");
@@ -226,7 +228,7 @@ pub(super) fn store(section: Section<'_>, overrides: &Overrides) -> Kind {
             Kind::Embedded { path: path.into() }
         }
         None if memory == Some(true) => Kind::Memory,
-        None => Kind::Embedded { path: written.unwrap_or_else(|| DEFAULT_FILE.to_owned()).into() },
+        None => Kind::Embedded { path: written.unwrap_or_else(|| DEFAULT_STORE.to_owned()).into() },
     };
     if kind == Kind::Memory {
         section.warn("kind", "the store is memory: tasks are lost when the process ends");

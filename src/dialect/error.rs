@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use crate::call::Error;
 use crate::jsonrpc::{ErrorObject, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Object};
 use crate::mcp::code::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
-use crate::mcp::{TASKS_EXTENSION, Version};
+use crate::mcp::{STATELESS, TASKS_EXTENSION};
 use crate::task::{Failure, Reason};
 
 /// The JSON-RPC code of an error.
@@ -60,8 +60,7 @@ fn required_tasks() -> Option<Box<RawValue>> {
 }
 
 fn supported_versions(requested: &str) -> Option<Box<RawValue>> {
-    let supported: Vec<String> = Version::SPOKEN.iter().map(|version| format!("\"{version}\"")).collect();
-    let supported = format!("[{}]", supported.join(","));
+    let supported = format!("[\"{STATELESS}\"]");
     RawValue::from_string(Object::new().raw("supported", &supported).string("requested", requested).finish()).ok()
 }
 
@@ -91,7 +90,6 @@ mod tests {
         let unsupported = error_object(&Error::UnsupportedVersion { requested: "1900-01-01".into() });
         assert_eq!(unsupported.code, -32022);
         let data = unsupported.data.unwrap();
-        assert!(data.get().starts_with(r#"{"supported":["2026-07-28","#), "{data}");
-        assert!(data.get().ends_with(r#","requested":"1900-01-01"}"#), "{data}");
+        assert_eq!(data.get(), r#"{"supported":["2026-07-28"],"requested":"1900-01-01"}"#);
     }
 }

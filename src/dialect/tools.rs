@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::jsonrpc::{Edit, Member, Object, members, offset_in, remove, splice};
+use crate::mcp::Era;
 
 /// What happens to `outputSchema` of tools that may be deferred: validating clients throw a handle away otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub struct Listing<'a> {
     pub result_tool: &'a str,
     /// What happens to `outputSchema`.
     pub output_schema: OutputSchema,
+    /// Whose clients see it: those of the handshake era loop on an empty cursor, in the stateless era it is one.
+    pub era: Era,
 }
 
 const READS: &str = r#"{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}"#;
@@ -87,7 +90,8 @@ pub fn edit_tools_list(result: &Bytes, listing: Listing<'_>, effects: impl Fn(&s
     let Ok(text) = std::str::from_utf8(result) else { return result.clone() };
     let Some(page) = members(text) else { return result.clone() };
     let mut edits = Vec::new();
-    if page.iter().any(|member| member.name == "nextCursor" && member.value == "\"\"") {
+    let is_empty = |member: &Member<'_>| member.name == "nextCursor" && member.value == "\"\"";
+    if listing.era == Era::Handshake && page.iter().any(is_empty) {
         edits.extend(remove(&page, 0, "nextCursor"));
     }
     let tools = page.iter().find(|member| member.name == "tools" && member.value.starts_with('['));
@@ -231,7 +235,7 @@ mod tests {
     }
 
     fn only(output_schema: OutputSchema) -> Listing<'static> {
-        Listing { add: None, result_tool: "get_job_result", output_schema }
+        Listing { add: None, result_tool: "get_job_result", output_schema, era: Era::Handshake }
     }
 
     #[test]
@@ -281,8 +285,12 @@ mod tests {
             (r#"{"tools":[]}"#, 2, Added::ById(&names)),
             (r#"{"tools":[{"name":"slow"}],"nextCursor":""}"#, 4, Added::WithList(&names)),
         ] {
-            let listing =
-                Listing { add: Some(added), result_tool: "get_job_result", output_schema: OutputSchema::Drop };
+            let listing = Listing {
+                add: Some(added),
+                result_tool: "get_job_result",
+                output_schema: OutputSchema::Drop,
+                era: Era::Handshake,
+            };
             let told: Value = serde_json::from_str(&edited(text, listing)).unwrap();
             assert!(told.get("nextCursor").is_none());
             let tools = told["tools"].as_array().unwrap();

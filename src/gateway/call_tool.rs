@@ -145,6 +145,7 @@ impl Gateway {
                 Err(Error::InvalidParams(NO_SESSION.into()))
             }
             (Dialect::Ext, Mode::Auto | Mode::Sync) if lacks_session => Ok(None),
+            _ if caller.era == Era::Stateless => Ok(Owner::without_session(mode, caller.identity)),
             _ => Ok(Owner::new(mode, caller.identity)),
         }
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::call::{Error, Outgoing, Priming, Standing};
 use crate::dialect::{Declared, Dialect, JobNames, Spelling, reading, select};
-use crate::jsonrpc::Envelope;
+use crate::jsonrpc::{Envelope, Rope};
 use crate::mcp::{
     Abilities, Era, OwnTasks, Params, Version, header, method, upward, with_result_type, without_result_type,
 };
@@ -40,6 +40,8 @@ pub(super) struct Caller {
     pub(super) method: &'static str,
     /// How it can be asked something before it has its answer.
     pub(super) reach: Reach,
+    /// Why taskgate answers nothing but an error by itself, if it does not.
+    pub(super) unfit: Option<Error>,
     /// What its call needs until it has ended.
     pub(super) kept: Option<Arc<dyn Any + Send + Sync>>,
     takes_events: bool,
@@ -92,6 +94,7 @@ impl Caller {
             received: request.received,
             method: word(message),
             reach: reach_of(request),
+            unfit: None,
             kept: None,
             takes_events: request.takes_events,
             is_alone: true,
@@ -122,6 +125,7 @@ impl Caller {
             received: request.received,
             method: word(message),
             reach: reach_of(request),
+            unfit: None,
             kept: None,
             takes_events: request.takes_events,
             is_alone: true,
@@ -157,9 +161,25 @@ impl Caller {
         self.identity.credential
     }
 
-    /// Which tasks the upstream speaks itself, as it said in `initialize`: those are its own business.
+    /// Which tasks the upstream speaks itself, as it said in `initialize` or `server/discover`: those are its own business.
     pub(super) fn upstream_tasks(&self) -> OwnTasks {
+        if self.is_native() {
+            return self.leg.upstream.facts.own_tasks();
+        }
         self.session().and_then(|session| session.hello()).map(|hello| hello.server.own_tasks).unwrap_or_default()
+    }
+
+    /// Whether both it and what is between it and its upstream are of the stateless era.
+    pub(super) fn is_native(&self) -> bool {
+        self.era == Era::Stateless && self.leg.era == Era::Stateless
+    }
+
+    /// A result of taskgate's own as its era has it.
+    pub(super) fn as_told(&self, result: Rope) -> Rope {
+        match self.era {
+            Era::Stateless => Rope::default().with(with_result_type(&result.join())),
+            Era::Handshake => result,
+        }
     }
 
     /// Whom it is like in how long it waits.
@@ -199,7 +219,7 @@ impl Caller {
     pub(super) fn as_read(&self, result: Bytes) -> Bytes {
         match self.era {
             Era::Stateless => with_result_type(&result),
-            Era::Handshake if self.leg.repeated().is_some() => upward::result(method::TOOLS_CALL, &result),
+            Era::Handshake if self.leg.told().is_some() => upward::result(method::TOOLS_CALL, &result),
             Era::Handshake if self.leg.upstream.facts.stateless() == Speaks::Yes => without_result_type(&result),
             Era::Handshake => result,
         }
@@ -243,7 +263,7 @@ impl Caller {
     /// If it is something else.
     pub(super) fn check_version(&self) -> Result<(), Error> {
         if self.era == Era::Stateless {
-            return Ok(());
+            return self.unfit.clone().map_or(Ok(()), Err);
         }
         let Some(stated) = self.leg.header(header::PROTOCOL_VERSION) else { return Ok(()) };
         let negotiated_later = self

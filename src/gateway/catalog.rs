@@ -8,7 +8,8 @@ use tracing::error;
 use crate::call::{Answer, Body, Outgoing};
 use crate::dialect::{Added, Dialect, Effects, Listing, edit_tools_list};
 use crate::jsonrpc::{Edit, Envelope, Id, splice};
-use crate::mcp::{OwnTasks, Params};
+use crate::mcp::results::private;
+use crate::mcp::{Era, OwnTasks, Params};
 use crate::policy::{Ability, may_defer};
 use crate::session::Catalog;
 use crate::task::OwnerMode;
@@ -79,21 +80,37 @@ impl Gateway {
             OwnTasks::Core => named && catalog.as_ref().is_some_and(|catalog| catalog.requires_task(tool)),
             OwnTasks::Extension => false,
         };
+        // A task of the stateless era has no handle beside it.
+        let gives_handles = caller.era == Era::Handshake || caller.dialect == Dialect::Job;
         let effects = |tool: &str| Effects {
-            may_defer: named && self.may_defer(caller, tool, ability),
+            may_defer: gives_handles && named && self.may_defer(caller, tool, ability),
             runs_as_task: runs_as_task(tool),
         };
         let has_list = self.has_list(caller);
-        let add = found.as_ref().filter(|_| with_jobs);
+        let add = found.as_ref().filter(|_| with_jobs && gives_handles);
         let add = add.map(|names| if has_list { Added::WithList(names) } else { Added::ById(names) });
         let names = found.clone().unwrap_or_default();
-        let listing = Listing { add, result_tool: &names.result, output_schema: self.inner.options.jobs.output_schema };
+        let output_schema = self.inner.options.jobs.output_schema;
+        let listing = Listing { add, result_tool: &names.result, output_schema, era: caller.era };
         let edited = edit_tools_list(&result, listing, effects);
+        let depends = caller.is_native() && self.depends_on_client(caller, &result);
+        let edited = if depends { private(&edited) } else { edited };
         if edited != result {
             let edit = Edit::new(at, String::from_utf8_lossy(&edited));
             answer.body = Body::Message(splice(message.text(), vec![edit]));
         }
         answer
+    }
+
+    /// Whether a list is another for another client: some tool of the upstream can be deferred.
+    fn depends_on_client(&self, caller: &Caller, page: &Bytes) -> bool {
+        let mut tools = Catalog::default();
+        tools.add_page(std::str::from_utf8(page).unwrap_or_default());
+        let any = |catalog: &Catalog| {
+            let able = [Ability::Tasks, Ability::Jobs];
+            catalog.names().any(|tool| able.iter().any(|ability| self.may_defer(caller, tool, *ability)))
+        };
+        any(&tools) || caller.catalog().is_some_and(|catalog| any(&catalog))
     }
 
     fn may_defer(&self, caller: &Caller, tool: &str, ability: Ability) -> bool {

@@ -8,12 +8,12 @@ use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::call::{Answer, Body, Error, Outgoing, Side, Step};
+use crate::call::{Answer, Body, Error, Outgoing, Side, Standing, Step};
 use crate::jsonrpc::{Envelope, Id, Kind};
 use crate::mcp::{Era, header, method};
 use crate::session::{Named, Ticket};
-use crate::upstream::{self, Leg, headers};
-use crate::worker::{Assignment, INLINE, from_upstream, refused};
+use crate::upstream::{self, Leg, Outbound, headers};
+use crate::worker::{Assignment, INLINE, failed, from_upstream, refused};
 use crate::{jsonrpc, mcp::Params};
 
 use super::caller::Caller;
@@ -156,10 +156,10 @@ impl Gateway {
     }
 
     /// A request of the stateless era: passed as it is, and withdrawn with its client.
-    pub(super) fn sealed(&self, route: &Arc<Route>, mut request: Request, message: &Envelope) -> Reply {
-        request.headers.remove(header::SESSION_ID);
+    pub(super) fn sealed(&self, route: &Arc<Route>, request: &Request, message: &Envelope) -> Reply {
         let leg = Leg::new(route.upstream.clone(), None, &request.headers, request.query.as_deref());
-        self.through(leg, (Method::POST, message.text().clone()), (super::word(message), request.received))
+        let outbound = leg.request(Method::POST, message.text().clone());
+        self.passing(leg, outbound, (super::word(message), request.received), message.id().cloned())
     }
 
     /// `/.well-known/oauth-…`: the upstream's own, where it is clear whose.
@@ -191,17 +191,33 @@ impl Gateway {
         (method, body): (Method, Bytes),
         (word, received): (&'static str, Instant),
     ) -> Reply {
+        let outbound = leg.request(method, body);
+        self.passing(leg, outbound, (word, received), None)
+    }
+
+    /// The same for a request with an id, which an answer of ours has too.
+    fn passing(
+        &self,
+        leg: Leg,
+        outbound: Outbound,
+        (word, received): (&'static str, Instant),
+        id: Option<Id>,
+    ) -> Reply {
         let (steps, receiver) = mpsc::channel(1);
         let work = self.inner.worker.work.clone();
         let tally = self.tally_of(word, received);
         drop(self.inner.worker.work.spawn(async move {
             let answer = tokio::select! {
-                answer = leg.upstream.client.send(leg.request(method, body)) => answer,
+                answer = leg.upstream.client.send(outbound) => answer,
                 () = steps.closed() => return tally.done(Side::Client),
                 () = work.severed() => return tally.done(Side::Gateway),
             };
             tally.done(if answer.is_ok() { Side::None } else { Side::Upstream });
-            let answer = answer.map_or_else(|error| unreachable(&error), passed);
+            let answer = match (answer, id) {
+                (Ok(answer), _) => passed(answer),
+                (Err(error), Some(id)) => failed(&from_upstream(error), &id, Standing::Stateless),
+                (Err(error), None) => unreachable(&error),
+            };
             let _ = steps.send(Step::done(answer)).await;
         }));
         Reply { outgoing: Outgoing::Later(receiver.into()), framing: Framing::AsItComes, method: word, dialect: "none" }

@@ -10,7 +10,7 @@ use crate::call::{Answer, Body, Error, Outgoing, Step, Steps, outlet};
 use crate::dialect::Dialect;
 use crate::jsonrpc::{Edit, Envelope, Id, splice};
 use crate::mcp::{ClientHello, Lists, OwnTasks, ServerHello, Version, header, with_extension, with_tasks};
-use crate::session::{Hello, Repeated};
+use crate::session::{Hello, Told};
 use crate::task::OwnerMode;
 
 use super::caller::Caller;
@@ -24,7 +24,7 @@ pub(super) struct Greeting<'a> {
     /// The id of the session, where the upstream gives none.
     pub(super) minted: Option<&'a str>,
     /// What each request is going to repeat, for an upstream without sessions.
-    pub(super) repeated: Option<Arc<Repeated>>,
+    pub(super) told: Option<Arc<Told>>,
 }
 
 impl Gateway {
@@ -41,9 +41,9 @@ impl Gateway {
         if self.knows_only_stateless(&caller) {
             return self.hello_upwards(caller, message, id);
         }
-        let (told, head) = oneshot::channel();
+        let (tell, head) = oneshot::channel();
         let mut assignment = self.assignment(&caller, message.text().clone(), id);
-        assignment.head = Some(told);
+        assignment.head = Some(tell);
         assignment.log = None;
         assignment.inline = usize::MAX;
         let steps = self.inner.worker.start(assignment);
@@ -64,7 +64,7 @@ impl Gateway {
             {
                 return answer;
             }
-            let greeting = Greeting { client, minted: minted.as_deref(), repeated: None };
+            let greeting = Greeting { client, minted: minted.as_deref(), told: None };
             gateway.greeted(&caller, greeting, answer, &head)
         });
         Reply { outgoing: Outgoing::Later(steps), framing: Framing::AsItComes, method, dialect }
@@ -74,19 +74,22 @@ impl Gateway {
     pub(super) fn greeted(
         &self,
         caller: &Caller,
-        Greeting { client, minted, repeated }: Greeting<'_>,
+        Greeting { client, minted, told }: Greeting<'_>,
         mut answer: Answer,
         head: &HeaderMap,
     ) -> Answer {
-        let Body::Message(text) = &answer.body else { return answer };
-        let Some(message) = response_of(text).filter(|_| answer.status.is_success()) else { return answer };
+        let heard = message_in(&answer);
+        if told.is_none() {
+            caller.leg.upstream.facts.heard_initialize(answer.status, heard.as_ref());
+        }
+        let Some(message) = heard.filter(|_| answer.status.is_success()) else { return answer };
         let Some(result) = message.result() else { return answer };
         let server = ServerHello::read(std::str::from_utf8(&result).unwrap_or_default());
         let announced = self.announced(caller, &server, &result);
         let upstream = &caller.leg.upstream;
         let id = head.get(header::SESSION_ID).and_then(|id| id.to_str().ok());
-        upstream.answered_hello(id.or(minted.filter(|_| repeated.is_some())));
-        let hello = Hello { client, server, repeated };
+        upstream.answered_hello(id.or(minted.filter(|_| told.is_some())));
+        let hello = Hello { client, server, told };
         let session = match id {
             Some(id) => Some(upstream.sessions.open(id, hello)),
             None => minted.map(|id| upstream.sessions.mint(id, hello)),
@@ -166,10 +169,17 @@ impl Gateway {
     }
 }
 
+/// The response that an answer is.
+pub(super) fn message_in(answer: &Answer) -> Option<Envelope> {
+    match &answer.body {
+        Body::Message(text) => response_of(text),
+        Body::Empty | Body::Pass(_) | Body::Foreign(..) | Body::Silence => None,
+    }
+}
+
 /// The result in an answer, with where it lies.
 pub(super) fn result_in(answer: &Answer) -> Option<(Envelope, Bytes)> {
-    let Body::Message(text) = &answer.body else { return None };
-    let message = response_of(text)?;
+    let message = message_in(answer)?;
     let result = message.result()?;
     Some((message, result))
 }

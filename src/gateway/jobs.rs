@@ -91,11 +91,11 @@ impl Gateway {
             JobTool::Result => self.read_job(caller, call, id).await,
             JobTool::Cancel => {
                 let text = self.cancel_job(&caller, &call).await.unwrap_or_else(|error| unavailable(&error));
-                self.says(&caller, id, text)
+                self.says(&caller, id, caller.as_told(text.into()))
             }
             JobTool::List => {
                 let text = self.list_jobs(&caller).await.unwrap_or_else(|error| unavailable(&error));
-                self.says(&caller, id, text)
+                self.says(&caller, id, caller.as_told(text.into()))
             }
         }
     }
@@ -104,10 +104,11 @@ impl Gateway {
     async fn read_job(&self, caller: Caller, call: JobCall, id: &Id) -> Reply {
         let task = match self.named(&caller, &call).await {
             Ok(task) => task,
-            Err(text) => return self.says(&caller, id, text),
+            Err(text) => return self.says(&caller, id, caller.as_told(text.into())),
         };
         let Ok(asked) = call.wait else {
-            return self.says(&caller, id, job::bad_arguments("wait_s is a number of seconds, from 0 to 25."));
+            let text = job::bad_arguments("wait_s is a number of seconds, from 0 to 25.");
+            return self.says(&caller, id, caller.as_told(text.into()));
         };
         let until = caller.received + self.how_long(&caller, &task, asked);
         if task.status.ended().is_some() || until <= Instant::now() {
@@ -145,11 +146,13 @@ impl Gateway {
     async fn job_text(&self, caller: &Caller, task: &Task, names: &JobNames) -> Rope {
         let result = match self.outcome_of(caller, task).await {
             Ok(result) => result,
-            Err(Error::StoreUnavailable) => return job::unavailable(&error_object(&Error::StoreUnavailable)).into(),
+            Err(Error::StoreUnavailable) => {
+                return caller.as_told(job::unavailable(&error_object(&Error::StoreUnavailable)).into());
+            }
             // Its result is not kept any more.
             Err(_) => None,
         };
-        job::read(task, result.as_ref(), self.inner.worker.tasks.now(), names)
+        caller.as_told(job::read(task, result.as_ref(), self.inner.worker.tasks.now(), names))
     }
 
     async fn cancel_job(&self, caller: &Caller, call: &JobCall) -> Result<String, StoreError> {

@@ -8,6 +8,7 @@ mod call_tool;
 mod caller;
 mod catalog;
 mod end;
+mod eras;
 mod forward;
 mod hello;
 mod jobs;
@@ -214,7 +215,7 @@ impl Gateway {
         if caller.leg.session.as_ref().is_some_and(is_over) {
             return caller.reply(self.refuse(&caller, &message, &Error::SessionEnded)).into();
         }
-        if caller.leg.repeated().is_some() {
+        if caller.leg.told().is_some() {
             return self.upwards(caller, message, params);
         }
         match (message.kind(), message.id().cloned()) {

@@ -3,26 +3,17 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
-use http::header::HeaderName;
+use http::{HeaderValue, StatusCode};
 
 use crate::call::{Answer, Error};
 use crate::jsonrpc::{Envelope, Id, Kind};
-use crate::mcp::routing::{Body, Routing, check, name_of};
-use crate::mcp::{Params, STATELESS, header, method};
-use crate::upstream::{Bridge, Leg, Speaks};
+use crate::mcp::routing::{Body, Routing, agree, check, name_of};
+use crate::mcp::{OwnTasks, Params, STATELESS, header, method};
+use crate::upstream::{Leg, Speaks};
 
 use super::caller::Caller;
-use super::{Gateway, Handling, Reply, Request, Route, plain};
-
-/// What becomes of a request that taskgate does not answer by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ground {
-    /// It is translated.
-    Bridged,
-    /// The upstream's own answer passes.
-    Sealed,
-}
+use super::eras::{self, Ground};
+use super::{Gateway, Handling, Reply, Request, Route, access, plain};
 
 impl Gateway {
     pub(super) fn stateless(
@@ -35,18 +26,62 @@ impl Gateway {
         request.headers.remove(header::SESSION_ID);
         match (message.kind(), message.id().cloned()) {
             (Kind::Request, Some(id)) if message.method().starts_with("tasks/") => {
-                let caller = self.alone(&route, &request, (&message, params));
-                self.later(|gateway| async move { gateway.stateless_task(caller, &request, &message, &id).await })
+                self.later(|gateway| async move { gateway.stateless_task(route, request, message, &id).await })
             }
             // Closing the stream is the signal.
             (Kind::Notification, _) if message.method() == method::CANCELLED => {
                 plain(Answer::empty(StatusCode::ACCEPTED)).into()
             }
-            (Kind::Request, Some(id)) if ground(&route, params) == Ground::Bridged => {
-                self.bridged(route, request, message, &id).into()
-            }
-            _ => self.sealed(&route, request, &message).into(),
+            (Kind::Request, Some(id)) => match eras::ground(&route, &message, params) {
+                Some(ground) => self.on(ground, (route, request, message), &id),
+                None => self.later(|gateway| async move {
+                    let ground = gateway.learnt(&route, &request, &message).await;
+                    match gateway.on(ground, (route, request, message), &id) {
+                        Handling::Ready(reply) => reply,
+                        Handling::Later(reply) => reply.await,
+                    }
+                }),
+            },
+            _ => self.sealed(&route, &request, &message).into(),
         }
+    }
+
+    /// The one place where it is decided whether a request is passed, acted on, or translated.
+    fn on(&self, ground: Ground, stateless: (Arc<Route>, Request, Envelope), id: &Id) -> Handling {
+        let (route, request, message) = stateless;
+        match ground {
+            Ground::Bridged => self.bridged(route, request, message, id).into(),
+            Ground::Sealed if message.method() == method::DISCOVER => {
+                self.later(|gateway| async move { gateway.relayed_discover(&route, &request, &message).await })
+            }
+            Ground::Sealed => self.sealed(&route, &request, &message).into(),
+            Ground::Native => self.native(&route, &request, message, id),
+        }
+    }
+
+    /// A request for an upstream that speaks its era: acted on as in the other one, and otherwise left alone.
+    fn native(&self, route: &Arc<Route>, request: &Request, message: Envelope, id: &Id) -> Handling {
+        let text = message.clone();
+        let params = Params::peek(text.params());
+        let caller = self.native_caller(route, request, (&message, &params));
+        match message.method() {
+            // One goes on for as long as its client listens, the other has no place in this era: as they come.
+            method::SUBSCRIPTIONS_LISTEN | method::INITIALIZE => self.sealed(route, request, &message).into(),
+            method::DISCOVER | method::TOOLS_LIST | method::TOOLS_CALL => match agreed(request, &message) {
+                Ok(()) if message.method() == method::DISCOVER => self.discover(caller, &message, id).into(),
+                Ok(()) => self.request(caller, message, &params, id),
+                Err(error) => self.fails(&caller, id, &error).into(),
+            },
+            _ => self.request(caller, message, &params, id),
+        }
+    }
+
+    fn native_caller(&self, route: &Arc<Route>, request: &Request, message: (&Envelope, &Params<'_>)) -> Caller {
+        let leg = Leg::new(route.upstream.clone(), None, &request.headers, request.query.as_deref());
+        let leg = leg.stateless(message.1.meta_text());
+        let mut caller = Caller::stateless(&self.inner, route.clone(), leg, request, message);
+        caller.unfit = checked(request, message.0).err();
+        caller
     }
 
     /// A caller that is answered without asking the upstream for anything.
@@ -55,23 +90,36 @@ impl Gateway {
         Caller::stateless(&self.inner, route.clone(), leg, request, message)
     }
 
-    /// `tasks/*`: those of ours are known by their id alone.
-    async fn stateless_task(&self, caller: Caller, request: &Request, message: &Envelope, id: &Id) -> Reply {
-        let checked = checked(request, message).and_then(|()| declared(&caller, message));
+    /// `tasks/*`: those of ours are known by their id alone, all others are the upstream's if it has any.
+    async fn stateless_task(&self, route: Arc<Route>, request: Request, message: Envelope, id: &Id) -> Reply {
+        let params = Params::peek(message.params());
+        let caller = self.alone(&route, &request, (&message, &params));
+        if self.is_foreign(&caller, &route, &request, &message).await {
+            let caller = self.native_caller(&route, &request, (&message, &params));
+            return self.forward(&caller, &message, id);
+        }
+        let checked = checked(&request, &message).and_then(|()| declared(&caller, &message));
         match checked {
-            Ok(()) => self.own_tasks(caller, message, id).await,
+            Ok(()) => self.own_tasks(caller, &message, id).await,
             Err(error) => self.fails(&caller, id, &error),
         }
     }
-}
 
-fn ground(route: &Route, params: &Params<'_>) -> Ground {
-    let upstream = &route.upstream;
-    match (upstream.facts.stateless(), upstream.options.bridging.bridge) {
-        (Speaks::Yes, _) | (_, Bridge::Off) => Ground::Sealed,
-        (_, Bridge::Always) => Ground::Bridged,
-        (_, Bridge::Auto) if params.meta().declares_tasks => Ground::Bridged,
-        (_, Bridge::Auto) => Ground::Sealed,
+    /// Whether the upstream has tasks of its own, and this is none of ours.
+    async fn is_foreign(&self, caller: &Caller, route: &Route, request: &Request, message: &Envelope) -> bool {
+        let facts = &route.upstream.facts;
+        if facts.stateless() == Speaks::No {
+            return false;
+        }
+        let params = Params::peek(message.params());
+        let task = params.task_id().unwrap_or_default();
+        if !matches!(access::find(&self.inner.worker, caller, &task).await, Ok(None)) {
+            return false;
+        }
+        if facts.stateless() == Speaks::Unknown && checked(request, message).is_ok() {
+            self.learnt(route, request, message).await;
+        }
+        facts.stateless() == Speaks::Yes && facts.own_tasks() == OwnTasks::Extension
     }
 }
 
@@ -84,6 +132,21 @@ fn declared(caller: &Caller, message: &Envelope) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether the headers of a request that taskgate acts on say what its body says. What is missing is for the upstream
+/// to judge.
+fn agreed(request: &Request, message: &Envelope) -> Result<(), Error> {
+    let params = Params::peek(message.params());
+    let version = params.meta().protocol_version;
+    let name = name_of(message.method(), message.params());
+    let body = Body { version: version.as_deref(), method: message.method(), name: name.as_deref() };
+    agree(routing_of(request), body).map_err(|mismatch| Error::HeaderMismatch(mismatch.to_string()))
+}
+
+fn routing_of(request: &Request) -> Routing<'_> {
+    let value = |name: &'static str| request.headers.get(name).map(HeaderValue::as_bytes);
+    Routing { version: value(header::PROTOCOL_VERSION), method: value(header::METHOD), name: value(header::NAME) }
+}
+
 /// Whether a request that taskgate answers is one of the stateless era in all it says (2026-07-28, "Request Metadata").
 pub(super) fn checked(request: &Request, message: &Envelope) -> Result<(), Error> {
     let params = Params::peek(message.params());
@@ -93,14 +156,8 @@ pub(super) fn checked(request: &Request, message: &Envelope) -> Result<(), Error
     if meta.abilities.is_none() {
         return Err(missing("io.modelcontextprotocol/clientCapabilities"));
     }
-    let value = |name: HeaderName| request.headers.get(name).map(http::HeaderValue::as_bytes);
-    let routing = Routing {
-        version: value(HeaderName::from_static(header::PROTOCOL_VERSION)),
-        method: value(HeaderName::from_static(header::METHOD)),
-        name: value(HeaderName::from_static(header::NAME)),
-    };
     let name = name_of(message.method(), message.params());
     let body = Body { version: Some(version), method: message.method(), name: name.as_deref() };
-    check(routing, body).map_err(|mismatch| Error::HeaderMismatch(mismatch.to_string()))?;
+    check(routing_of(request), body).map_err(|mismatch| Error::HeaderMismatch(mismatch.to_string()))?;
     if version == STATELESS { Ok(()) } else { Err(Error::UnsupportedVersion { requested: version.to_owned() }) }
 }

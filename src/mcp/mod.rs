@@ -20,7 +20,7 @@ pub use abilities::Abilities;
 pub use hello::{ClientHello, Lists, OwnTasks, ServerHello, with_extension, with_tasks};
 pub use params::{Meta, Params, meta_key};
 pub use results::{with_result_type, without_result_type};
-pub use rounds::own_request;
+pub use rounds::{own_request, well_formed};
 pub use text::{rfc3339, text_block};
 pub use version::{Era, STATELESS, Version};
 

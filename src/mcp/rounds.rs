@@ -5,11 +5,11 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use crate::jsonrpc::{Envelope, Object, entries, members};
+use crate::jsonrpc::{Envelope, Object, entries, members, quote};
 
 use super::params::{meta_key, string};
 use super::patch::{Change, Named, apply, apply_text};
-use super::{RELATED_TASK, method};
+use super::{RELATED_TASK, STATELESS, method};
 
 /// The parameter with the answers, by the keys of the questions.
 pub const INPUT_RESPONSES: &str = "inputResponses";
@@ -133,6 +133,19 @@ pub fn own_request(request: &Bytes, meta: Option<&str>) -> Bytes {
     let Some(meta) = meta.filter(|meta| meta.starts_with('{')) else { return request.clone() };
     let meta = apply_text(meta, &[("progressToken", Change::Remove)]);
     apply(request, &[("params", Change::Inside(vec![("_meta", Change::Set(meta))]))])
+}
+
+/// What a request's `_meta` says of its client, as that of a well-formed request of the first stateless version.
+#[must_use]
+pub fn well_formed(meta: Option<&str>) -> String {
+    let meta = meta.filter(|meta| meta.starts_with('{')).unwrap_or("{}");
+    apply_text(
+        meta,
+        &[
+            (meta_key::PROTOCOL_VERSION, Change::Set(quote(STATELESS))),
+            (meta_key::CLIENT_CAPABILITIES, Change::Default("{}".into())),
+        ],
+    )
 }
 
 /// The message with changed parameters. A list of parameters is left alone: it has no place for any.

@@ -28,9 +28,6 @@ pub enum Era {
 }
 
 impl Version {
-    /// All versions that are spoken here, newest first.
-    pub const SPOKEN: [&str; 5] = [STATELESS, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-
     /// One of the four versions of the handshake era.
     #[must_use]
     pub fn handshake(text: &str) -> Option<Self> {

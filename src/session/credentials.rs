@@ -19,12 +19,9 @@ impl Fingerprints {
         Self { keyed: Hmac::new_from_slice(secret).expect("any length is a key") }
     }
 
-    /// Fingerprints under a key that is forgotten with the process.
-    ///
-    /// # Panics
-    /// If the system has no randomness to give.
-    #[must_use]
-    pub fn random() -> Self {
+    /// Fingerprints under a key that is forgotten with the test.
+    #[cfg(test)]
+    pub(crate) fn random() -> Self {
         let mut key = [0; 32];
         getrandom::fill(&mut key).expect("the system gives randomness");
         Self::new(&key)

@@ -2,25 +2,39 @@
 //!
 //! ```no_run
 //! # async fn run() {
-//! use taskgate::store::{Clock, Memory, Options, conformance};
-//! conformance::run(async || Memory::new(Options { max_retained: 1 << 20, ..Options::default() }, Clock::system())).await;
+//! use taskgate::store::{Clock, Memory, conformance};
+//! conformance::run(async || Memory::new(conformance::options(), Clock::system())).await;
 //! # }
 //! ```
+
+mod samples;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::jsonrpc::ErrorObject;
-use crate::mcp::{Abilities, ClientHello, Era, OwnTasks, ServerHello, Version};
+pub use samples::{sample, session};
+
+use super::Options;
+use crate::mcp::{ClientHello, Era, OwnTasks, ServerHello, Version};
 use crate::task::{
-    ClaimQuery, Event, Execution, Failure, Fingerprint, Identity, Lease, ListQuery, Made, Note, Owner, OwnerMode,
-    Question, QuestionKey, Reason, Replaced, ReplicaId, Sealed, SessionRecord, Status, StoreError, Task, TaskId,
-    TaskStore, Timestamp, Way,
+    ClaimQuery, Event, Failure, Fingerprint, Identity, Lease, ListQuery, Note, Owner, OwnerMode, Reason, Replaced,
+    ReplicaId, SessionRecord, StoreError, Task, TaskId, TaskStore, Timestamp,
 };
 
-/// Runs the suite; `open` makes an empty engine that keeps at most 1 MiB of results.
+use samples::every_kind;
+
+/// How many expired ids the engine under test remembers.
+const REMEMBERED: usize = 3;
+
+/// What the engine under test is opened with: it keeps at most 1 MiB of results and remembers few expired ids.
+#[must_use]
+pub fn options() -> Options {
+    Options { max_retained: 1 << 20, max_remembered: REMEMBERED, ..Options::default() }
+}
+
+/// Runs the suite; `open` makes an empty engine with these [`options`].
 ///
 /// # Panics
 /// If the engine does not conform; the message says where.
@@ -31,51 +45,12 @@ pub async fn run<S: TaskStore>(open: impl AsyncFn() -> S) {
     decides_races_once(open().await).await;
     lists_a_session_newest_first(open().await).await;
     purges_in_two_steps(open().await).await;
+    remembers_so_many_ids(open().await).await;
     makes_room_with_what_was_read(open().await).await;
     leases_what_runs(open().await).await;
     gives_each_task_to_one(open().await).await;
     fences_who_comes_back_late(open().await).await;
     remembers_sessions(open().await).await;
-}
-
-/// A working task of session `session`, made at `created`.
-#[must_use]
-pub fn sample(session: u8, created: u64) -> Task {
-    let creator = Identity { credential: None, session: Some(Fingerprint([session; 16])) };
-    Task {
-        id: TaskId::random(),
-        upstream: "/mcp".into(),
-        tool: "slow".into(),
-        made: Made::Ext,
-        owner: Owner::new(OwnerMode::Session, creator).expect("it has a session"),
-        created: Timestamp(created),
-        updated: Timestamp(created),
-        retention: Duration::from_secs(10),
-        poll_interval: Duration::from_secs(2),
-        threshold: Duration::from_secs(4),
-        status: Status::Working { note: None },
-        execution: Execution::LOCAL,
-        lease: None,
-        fetched: false,
-        version: 0,
-    }
-}
-
-/// A session that is remembered until `expires`.
-#[must_use]
-pub fn session(expires: u64) -> SessionRecord {
-    SessionRecord {
-        client: ClientHello {
-            declares_tasks: true,
-            abilities: Abilities::read(r#"{"elicitation":{}}"#),
-            client: "client/1".into(),
-        },
-        server: ServerHello { version: Version::V2025_11_25, own_tasks: OwnTasks::Core },
-        era: Era::Stateless,
-        minted: true,
-        ended: false,
-        expires: Timestamp(expires),
-    }
 }
 
 fn completed(task: &Task, bytes: u64, at: u64) -> Task {
@@ -117,52 +92,6 @@ async fn keeps_every_kind(store: impl TaskStore) {
         assert!(stored.retention >= Duration::from_secs(1 << 40), "a span of any length is kept as a long one");
         assert_eq!(Task { retention: next.retention, ..stored }, next, "kind {n} as it was replaced");
     }
-}
-
-/// Tasks in every status, owned in every way, with everything that a restart may need.
-fn every_kind() -> Vec<Task> {
-    let (at, text) = (Timestamp(1_500), || Some("a \"quote\",\n\u{0} and \u{1F600}".to_owned()));
-    let note = Note { progress: "1".into(), total: Some("1e400".into()), message: text() };
-    let question = |params: Option<&str>| Question {
-        key: QuestionKey::random(),
-        method: "elicitation/create".into(),
-        params: params.map(Into::into),
-        upstream_id: "7".into(),
-    };
-    let questions = vec![question(Some(r#"{"n":9007199254740993}"#)), question(None)];
-    let error = r#"{"code":-32000,"message":"no","data":{"n":9007199254740993}}"#;
-    let error: ErrorObject = serde_json::from_str(error).expect("an error object");
-    let way = || Way { sealed: Sealed(Bytes::from_static(&[0, 255, 10, 39])) };
-    let lease = Some(Lease { holder: ReplicaId::random(), until: Timestamp(5_000) });
-    let statuses = [
-        Status::Working { note: Some(note.clone()) },
-        Status::InputRequired { note: Some(note), questions },
-        Status::Working { note: Some(Note { progress: "2".into(), ..Note::default() }) },
-        Status::Completed { ended: at, bytes: 7, tool_error: None },
-        Status::Completed { ended: at, bytes: 7, tool_error: Some("it said no".into()) },
-        Status::Failed { ended: at, failure: Failure::Upstream(error) },
-        Status::Failed { ended: at, failure: Failure::Lost { reason: Reason::InputTimeout, text: "late".into() } },
-        Status::Cancelled { ended: at },
-    ];
-    let executions = [
-        Execution::Unstarted,
-        Execution::Local { repeat: Some(Sealed(Bytes::from_static(b"{\"body\":1}"))) },
-        Execution::Resumable { cursor: "17".into(), wait: Some(Duration::from_millis(250)), way: way() },
-        Execution::Resumable { cursor: "".into(), wait: None, way: way() },
-        Execution::Delegated { task: "t-1".into(), way: way() },
-    ];
-    let both = Identity { credential: Some(Fingerprint([7; 16])), session: Some(Fingerprint([9; 16])) };
-    let owners = [
-        Owner::new(OwnerMode::Auto, both).expect("anybody"),
-        Owner::new(OwnerMode::Auto, Identity { credential: None, ..both }).expect("anybody").of_job(),
-        Owner::new(OwnerMode::Session, both).expect("it has a session"),
-        Owner::new(OwnerMode::Id, Identity::default()).expect("anybody"),
-    ];
-    let running = executions.into_iter().map(|execution| Task { execution, lease, ..sample(1, 1_000) });
-    let stated = statuses.into_iter().map(|status| Task { status, updated: at, ..sample(1, 1_000) });
-    let owned = owners.into_iter().zip([Made::Job, Made::Core, Made::Ext, Made::Job]);
-    let owned = owned.map(|(owner, made)| Task { owner, made, fetched: true, ..sample(1, 1_000) });
-    running.chain(stated).chain(owned).collect()
 }
 
 async fn replaces_only_the_version_before(store: impl TaskStore) {
@@ -248,6 +177,26 @@ async fn purges_in_two_steps(store: impl TaskStore) {
     assert_eq!(store.get(ended.id).await, Ok(None));
     store.purge(at(u64::MAX)).await.expect("purged");
     assert_eq!(store.get(working.id).await, Ok(Some(working)), "what works never expires");
+}
+
+async fn remembers_so_many_ids(store: impl TaskStore) {
+    let mut ended = Vec::new();
+    for n in 0..6 {
+        let task = sample(1, 1_000);
+        store.create(&task).await.expect("created");
+        let done = completed(&task, 2, 2_000 + n);
+        store.replace(&done, Some(Bytes::from_static(b"{}"))).await.expect("stored");
+        ended.push(task.id);
+    }
+    // The last ends its retention a moment later than the others, which are expired by now.
+    let purged = store.purge(Timestamp(12_004)).await.expect("purged");
+    assert_eq!((purged.results, purged.records), (5, 2), "those that would be forgotten first go first");
+    for (n, id) in ended.iter().enumerate() {
+        assert_eq!(store.get(*id).await.expect("read").is_some(), n >= 5 - REMEMBERED, "{n}");
+    }
+    let purged = store.purge(Timestamp(22_003)).await.expect("purged");
+    assert_eq!((purged.results, purged.records), (1, 2), "what is forgotten does not count as remembered");
+    assert!(store.get(ended[4]).await.expect("read").is_some() && store.get(ended[5]).await.expect("read").is_some());
 }
 
 async fn makes_room_with_what_was_read(store: impl TaskStore) {
@@ -372,7 +321,7 @@ async fn remembers_sessions(store: impl TaskStore) {
     };
     store.put_session(id, &quiet).await.expect("stored");
     store.put_session(other, &known).await.expect("stored");
-    store.purge(Timestamp(2_000)).await.expect("purged");
+    assert_eq!(store.purge(Timestamp(2_000)).await.expect("purged").sessions, 1);
     assert_eq!(store.get_session(id).await, Ok(Some(quiet)), "the latest counts");
     assert_eq!(store.get_session(other).await, Ok(None), "forgotten when it expires");
     assert_eq!(store.secret().await.expect("there is one"), store.secret().await.expect("there is one"));

@@ -1,15 +1,12 @@
 //! The part of the handle that says who runs what: a process holds a lease on its running tasks, and takes over those
 //! whose holder is gone.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tracing::{info, warn};
 
-use crate::task::{
-    ClaimQuery, Event, Fingerprint, Lease, ReplicaId, SessionRecord, StoreError, Task, TaskId, Timestamp,
-};
+use crate::task::{ClaimQuery, Event, Fingerprint, Lease, SessionRecord, StoreError, Task, TaskId, Timestamp};
 use crate::telemetry::Readiness;
 
 use super::tasks::Writer;
@@ -21,14 +18,11 @@ pub const LEASE: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Why a process is not ready.
 const UNAVAILABLE: &str = "store unavailable";
+const DAMAGED: &str = "store damaged";
+/// How many bytes of the name of a session's client are kept.
+const NAME: usize = 256;
 
 impl Tasks {
-    /// Who this handle is among those that share an engine.
-    #[must_use]
-    pub fn replica(&self) -> ReplicaId {
-        self.inner.replica
-    }
-
     /// The lease of a task that this process runs from now on.
     #[must_use]
     pub fn lease(&self) -> Lease {
@@ -51,7 +45,7 @@ impl Tasks {
     pub async fn claim(&self, limit: usize) -> Result<Vec<Task>, StoreError> {
         let (now, Lease { holder, until }) = (self.now(), self.lease());
         let query = ClaimQuery { now, holder, until, limit };
-        let taken = self.noted(self.inner.engine.claim(&query).await)?;
+        let taken = self.tried(self.inner.engine.claim(&query).await)?;
         for task in &taken {
             self.runs(task.id);
             info!(task = task.id.short(), tool = &*task.tool, was = task.execution.word(), "task taken over");
@@ -66,7 +60,7 @@ impl Tasks {
         loop {
             interval.tick().await;
             let Lease { holder, until } = self.lease();
-            if let Err(error) = self.noted(self.inner.engine.renew(holder, until).await) {
+            if let Err(error) = self.tried(self.inner.engine.renew(holder, until).await) {
                 warn!(%error, "the lease on running tasks cannot be renewed");
             }
         }
@@ -80,12 +74,18 @@ impl Tasks {
         self.inner.engine.renew(self.inner.replica, Timestamp::default()).await
     }
 
-    /// Remembers a session, also past a restart, until it expires.
+    /// Remembers a session, also past a restart, until it expires; of a very long name of its client the beginning.
     ///
     /// # Errors
     /// If the engine does not work.
     pub async fn put_session(&self, id: Fingerprint, session: &SessionRecord) -> Result<(), StoreError> {
-        self.noted(self.inner.engine.put_session(id, session).await)
+        let mut session = session.clone();
+        let name = &mut session.client.client;
+        let kept = (0..=NAME).rfind(|at| name.is_char_boundary(*at)).unwrap_or_default();
+        if name.len() > NAME {
+            name.truncate(kept);
+        }
+        self.written(self.inner.engine.put_session(id, &session).await)
     }
 
     /// What is known of a session.
@@ -93,7 +93,7 @@ impl Tasks {
     /// # Errors
     /// If the engine does not work.
     pub async fn session(&self, id: Fingerprint) -> Result<Option<SessionRecord>, StoreError> {
-        let session = self.inner.engine.get_session(id).await?;
+        let session = self.read(self.inner.engine.get_session(id).await)?;
         Ok(session.filter(|session| session.expires > self.now()))
     }
 
@@ -111,16 +111,29 @@ impl Tasks {
         self.inner.engine.secret().await
     }
 
-    /// Says in `readiness` whether tasks can be written, for ever; while they cannot, tries until they can. Cancel safe.
+    /// Says in `readiness` whether tasks can be written and read, for ever; while they cannot, tries until they can.
+    /// Cancel safe.
     pub async fn watch(&self, readiness: &Readiness) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            if self.inner.is_broken.load(Ordering::Relaxed) && self.noted(self.inner.engine.probe().await).is_err() {
-                readiness.set(UNAVAILABLE);
-            } else {
+            if self.works().await {
                 readiness.clear(UNAVAILABLE);
+            } else {
+                readiness.set(UNAVAILABLE);
+            }
+            if self.inner.health.is_damaged() {
+                readiness.set(DAMAGED);
             }
         }
+    }
+
+    async fn works(&self) -> bool {
+        let health = &self.inner.health;
+        if !health.is_doubtful() {
+            return true;
+        }
+        let probed = self.tried(self.inner.engine.probe().await);
+        probed.inspect(|()| health.works()).is_ok()
     }
 
     /// Writes down what is under way and closes the store, unless others use it; whatever is asked later fails.

@@ -16,9 +16,6 @@ use crate::task::{
 
 use super::{Clock, Options};
 
-/// How many expired ids are remembered at most.
-const MAX_REMEMBERED: usize = 100_000;
-
 /// Tasks in a map.
 #[derive(Debug)]
 pub struct Memory {
@@ -157,17 +154,26 @@ impl Memory {
             }
             purged.results += usize::from(self.forget_result(record));
             let until = record.task.forgotten().unwrap_or(now);
-            remembered.push((until, *id));
-            until > now
+            let is_remembered = until > now;
+            if is_remembered {
+                remembered.push((until, *id));
+            } else {
+                purged.records += 1;
+            }
+            is_remembered
         });
         remembered.sort_unstable();
-        let over = remembered.len().saturating_sub(MAX_REMEMBERED);
-        purged.records = remembered.iter().filter(|(until, _)| *until <= now).count().max(over);
+        let over = remembered.len().saturating_sub(self.options.max_remembered);
         for (_, id) in &remembered[..over] {
             self.records.remove(id);
         }
+        purged.records += over;
         self.fetched.lock().expect("no holder panics").retain(|id| self.records.contains_key(id));
-        self.sessions.retain(|_, session| session.expires > now);
+        self.sessions.retain(|_, session| {
+            let is_remembered = session.expires > now;
+            purged.sessions += usize::from(!is_remembered);
+            is_remembered
+        });
         // What nobody claimed has no holder either way.
         self.leases.retain(|_, until| *until > now);
         purged

@@ -4,6 +4,7 @@
 
 pub mod conformance;
 pub mod embedded;
+mod health;
 mod leases;
 mod memory;
 mod options;

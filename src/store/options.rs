@@ -13,6 +13,10 @@ pub struct Options {
     pub kind: Kind,
     /// Bytes of finished results kept at most.
     pub max_retained: u64,
+    /// How many expired ids are remembered.
+    pub max_remembered: usize,
+    /// How many sessions are remembered, where they are past a restart.
+    pub max_sessions: usize,
     /// How long a process may be silent before others take over what it runs.
     pub lease: Duration,
     /// What a test lets go wrong below the embedded engine.
@@ -34,6 +38,13 @@ pub enum Kind {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { kind: Kind::Memory, max_retained: 256 << 20, lease: LEASE, faults: Faults::default() }
+        Self {
+            kind: Kind::Memory,
+            max_retained: 256 << 20,
+            max_remembered: 100_000,
+            max_sessions: 100_000,
+            lease: LEASE,
+            faults: Faults::default(),
+        }
     }
 }

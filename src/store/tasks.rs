@@ -1,7 +1,7 @@
 //! The shared handle to all tasks: the only writer, and where whoever waits for a change is woken.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,18 +11,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::task::{
-    Event, Fingerprint, ListQuery, Rejected, Replaced, ReplicaId, Status, StoreError, Task, TaskId, TaskStore,
+    Event, Fingerprint, ListQuery, Purged, Rejected, Replaced, ReplicaId, Status, StoreError, Task, TaskId, TaskStore,
     Timestamp,
 };
 
 use crate::telemetry::metrics::Metrics;
 
+use super::health::Health;
 use super::{Clock, LEASE};
 
 /// How often expired outcomes are dropped.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
-/// How long a failed write speaks against the next one.
-const TROUBLE: Duration = Duration::from_secs(1);
 
 /// Shared handle to all tasks of one process.
 #[derive(Clone)]
@@ -39,10 +38,7 @@ pub(super) struct Inner {
     clock: Clock,
     metrics: Metrics,
     live: DashMap<TaskId, Live>,
-    /// When the last write failed, in milliseconds since 1970; 0 if it did not.
-    failed_ms: AtomicU64,
-    /// Whether that was because the engine does not work.
-    pub(super) is_broken: AtomicBool,
+    pub(super) health: Health,
 }
 
 /// What this process knows of a task beyond its record.
@@ -93,8 +89,7 @@ impl Tasks {
                 clock,
                 metrics,
                 live: DashMap::new(),
-                failed_ms: AtomicU64::new(0),
-                is_broken: AtomicBool::new(false),
+                health: Health::default(),
             }),
         }
     }
@@ -135,7 +130,7 @@ impl Tasks {
     /// # Errors
     /// If the engine is full or does not work; then there is no such task.
     pub async fn create(&self, task: &Task) -> Result<(), StoreError> {
-        self.noted(self.inner.engine.create(task).await)?;
+        self.written(self.inner.engine.create(task).await)?;
         self.runs(task.id);
         info!(task = task.id.short(), tool = &*task.tool, upstream = &*task.upstream, "task created");
         Ok(())
@@ -149,16 +144,22 @@ impl Tasks {
     /// Whether the last write failed just now: the next one is likely to fail as well.
     #[must_use]
     pub fn is_down(&self) -> bool {
-        let failed = Timestamp(self.inner.failed_ms.load(Ordering::Relaxed));
-        failed.0 > 0 && self.now().since(failed) < TROUBLE
+        self.inner.health.is_down(self.now())
     }
 
-    pub(super) fn noted<T>(&self, written: Result<T, StoreError>) -> Result<T, StoreError> {
-        let failed_ms = if written.is_err() { self.now().0 } else { 0 };
-        self.inner.failed_ms.store(failed_ms, Ordering::Relaxed);
-        let is_broken = matches!(written, Err(StoreError::Unavailable(_)));
-        self.inner.is_broken.store(is_broken, Ordering::Relaxed);
-        written
+    /// Notes what came of a write that reaches the disk unless it fails.
+    pub(super) fn written<T>(&self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
+        self.tried(outcome).inspect(|_| self.inner.health.written())
+    }
+
+    /// Notes whether a write failed that may have had nothing to write: that it did not says nothing.
+    pub(super) fn tried<T>(&self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
+        outcome.inspect_err(|error| self.inner.health.write_failed(error, self.now()))
+    }
+
+    /// Notes whether a read failed.
+    pub(super) fn read<T>(&self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
+        outcome.inspect_err(|error| self.inner.health.read_failed(error))
     }
 
     /// The task, without its result.
@@ -166,7 +167,7 @@ impl Tasks {
     /// # Errors
     /// If the engine does not work.
     pub async fn get(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
-        let task = self.inner.engine.get(id).await?;
+        let task = self.read(self.inner.engine.get(id).await)?;
         Ok(task.filter(|task| task.forgotten().is_none_or(|at| at > self.now())))
     }
 
@@ -175,7 +176,7 @@ impl Tasks {
     /// # Errors
     /// If the engine does not work.
     pub async fn result(&self, id: TaskId) -> Result<Option<Bytes>, StoreError> {
-        self.inner.engine.get_result(id).await
+        self.read(self.inner.engine.get_result(id).await)
     }
 
     /// One page of a session's tasks, newest first, and whether more follow; expired ones are not listed.
@@ -187,7 +188,7 @@ impl Tasks {
         let mut page = Vec::new();
         query.limit += 1;
         loop {
-            let found = self.inner.engine.list(&query).await?;
+            let found = self.read(self.inner.engine.list(&query).await)?;
             let is_last = found.len() < query.limit;
             query.after = found.last().map(|task| (task.created, task.id));
             page.extend(found.into_iter().filter(|task| !task.is_expired(now)));
@@ -215,7 +216,7 @@ impl Tasks {
         writer: Writer,
     ) -> Result<Task, ApplyError> {
         loop {
-            let task = self.inner.engine.get(id).await?.ok_or(ApplyError::Missing)?;
+            let task = self.read(self.inner.engine.get(id).await)?.ok_or(ApplyError::Missing)?;
             if let (Writer::Holder(replica), Some(lease)) = (writer, task.lease)
                 && lease.holder != replica
             {
@@ -225,8 +226,9 @@ impl Tasks {
                 Ok(next) => next,
                 Err(Rejected) => return Err(ApplyError::Rejected(Box::new(task))),
             };
-            match self.noted(self.inner.engine.replace(&next, result.clone()).await)? {
+            match self.tried(self.inner.engine.replace(&next, result.clone()).await)? {
                 Replaced::Done => {
+                    self.inner.health.written();
                     self.announce(&task, &next);
                     return Ok(next);
                 }
@@ -237,10 +239,6 @@ impl Tasks {
     }
 
     fn announce(&self, before: &Task, after: &Task) {
-        // Readers see nothing of how a task comes to its result.
-        if before.execution != after.execution && before.status == after.status {
-            return;
-        }
         let ended = before.status.ended().is_none() && after.status.ended().is_some();
         if ended {
             let ran_ms = after.updated.since(after.created).as_millis();
@@ -325,8 +323,9 @@ impl Tasks {
         loop {
             tokio::time::sleep(SWEEP_EVERY).await;
             match self.inner.engine.purge(self.now()).await {
-                Ok(purged) if purged.results + purged.records > 0 => {
-                    debug!(results = purged.results, records = purged.records, "expired tasks dropped");
+                Ok(purged) if purged != Purged::default() => {
+                    let Purged { results, records, sessions } = purged;
+                    debug!(results, records, sessions, "what was expired is dropped");
                 }
                 Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "expired tasks could not be dropped"),

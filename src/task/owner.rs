@@ -60,6 +60,17 @@ impl Owner {
         ownable.then_some(Self { mode, creator, open_by_id: false })
     }
 
+    /// The same in an era without sessions: the credential stands for one.
+    #[must_use]
+    pub fn without_session(mode: OwnerMode, creator: Identity) -> Option<Self> {
+        let ownable = match mode {
+            OwnerMode::Auto | OwnerMode::Id => true,
+            OwnerMode::Session => creator.credential.is_some(),
+            OwnerMode::Principal => false,
+        };
+        ownable.then_some(Self { mode, creator: Identity { session: None, ..creator }, open_by_id: false })
+    }
+
     /// The same for a task that is handed out as a job.
     #[must_use]
     pub fn of_job(mut self) -> Self {
@@ -92,6 +103,10 @@ impl Owner {
         match self.mode {
             OwnerMode::Id => Access::Granted,
             OwnerMode::Session if same_session => Access::Granted,
+            // Made without a session: its credential stands for one.
+            OwnerMode::Session if self.creator.session.is_none() && self.creator.credential == who.credential => {
+                Access::Granted
+            }
             OwnerMode::Session | OwnerMode::Principal => Access::Denied,
             OwnerMode::Auto if self.open_by_id || self.creator == Identity::default() => Access::Granted,
             OwnerMode::Auto => match (self.creator.credential, who.credential) {
@@ -185,6 +200,17 @@ mod tests {
         assert_eq!(session.admits(&id(V, S1)), Access::Granted);
         assert_eq!(session.admits(&id(U, S2)), Access::Denied);
         assert_eq!(session.listed_in(), S1);
+        assert!(Owner::without_session(OwnerMode::Session, id(None, S1)).is_none());
+        let alone = Owner::without_session(OwnerMode::Session, id(U, None)).unwrap().of_job();
+        for (who, access) in [
+            (id(U, None), Access::Granted),
+            (id(U, S2), Access::Granted),
+            (id(V, None), Access::Denied),
+            (id(None, None), Access::Denied),
+        ] {
+            assert_eq!(alone.admits(&who), access, "{who:?}");
+        }
+        assert_eq!(alone.listed_in(), None);
         let by_id = Owner::new(OwnerMode::Id, id(U, S1)).unwrap();
         assert_eq!(by_id.admits(&id(None, None)), Access::Granted);
         assert_eq!(by_id.listed_in(), None);

@@ -32,7 +32,8 @@ pub trait TaskStore: Send + Sync + 'static {
     /// One page of a session's tasks, newest first.
     fn list<'a>(&'a self, query: &'a ListQuery) -> BoxFuture<'a, Result<Vec<Task>, StoreError>>;
 
-    /// Drops results of tasks that are expired, and tasks and sessions that are forgotten.
+    /// Drops results of tasks that are expired, and tasks and sessions that are forgotten. Of the others that are
+    /// expired, those that would be forgotten first go too if there are more than the engine may remember.
     fn purge(&self, now: Timestamp) -> BoxFuture<'_, Result<Purged, StoreError>>;
 
     /// Lets the lease of all tasks of `holder` last until then; a time in the past gives them up. Changes no version.
@@ -55,7 +56,7 @@ pub trait TaskStore: Send + Sync + 'static {
     fn is_durable(&self) -> bool {
         false
     }
-    /// Writes something small: whether the engine works again.
+    /// Writes something small and reads it: whether the engine works again.
     fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Writes down what is under way and lets go of everything; whatever is asked later fails.
@@ -106,6 +107,8 @@ pub struct Purged {
     pub results: usize,
     /// Whole records.
     pub records: usize,
+    /// Sessions.
+    pub sessions: usize,
 }
 
 /// Which bound is reached.
@@ -124,6 +127,9 @@ pub enum StoreError {
     /// The engine does not work now.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
+    /// What the engine keeps is not what it wrote, and does not become so again by itself.
+    #[error("the store is damaged: `taskgate store check` tells more")]
+    Damaged,
 }
 
 /// An engine that several handles share.

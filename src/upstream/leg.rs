@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::jsonrpc::{Envelope, Id, request};
-use crate::mcp::header::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use crate::mcp::header::{LAST_EVENT_ID, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
 use crate::mcp::{Era, STATELESS, own_request};
-use crate::session::{Repeated, Session, Sessions};
+use crate::session::{Session, Sessions, Told};
 use crate::telemetry::metrics::{Metrics, UpstreamTimer};
 
 use super::routed::routed;
@@ -114,7 +114,7 @@ pub struct Leg {
     /// The era that is spoken on it.
     pub era: Era,
     /// What each request repeats, where the upstream knows no sessions.
-    repeated: Option<Arc<Repeated>>,
+    told: Option<Arc<Told>>,
     way: Arc<Way>,
 }
 
@@ -149,11 +149,11 @@ impl Leg {
         if let Some(cookie) = session.as_ref().and_then(|session| session.cookie()) {
             headers.insert(COOKIE, cookie);
         }
-        let repeated = session.as_ref().and_then(|session| session.repeated().cloned());
+        let told = session.as_ref().and_then(|session| session.told().cloned());
         Self {
             upstream,
-            era: if repeated.is_some() { Era::Stateless } else { Era::Handshake },
-            repeated,
+            era: if told.is_some() { Era::Stateless } else { Era::Handshake },
+            told,
             session,
             way: Arc::new(Way {
                 query: query.map(Into::into),
@@ -194,19 +194,19 @@ impl Leg {
         headers.remove(SESSION_ID);
         headers.remove(COOKIE);
         let way = Way { headers: Arc::new(headers), ..Way::clone(&self.way) };
-        Self { session: None, era: Era::Handshake, repeated: None, way: Arc::new(way), ..self }
+        Self { session: None, era: Era::Handshake, told: None, way: Arc::new(way), ..self }
     }
 
     /// Speaks the stateless era in the name of a client that said this.
     #[must_use]
-    pub fn repeating(self, repeated: Arc<Repeated>) -> Self {
-        Self { era: Era::Stateless, repeated: Some(repeated), ..self }
+    pub fn telling(self, told: Arc<Told>) -> Self {
+        Self { era: Era::Stateless, told: Some(told), ..self }
     }
 
     /// What each of its requests repeats: `None` unless the upstream speaks another era than the caller.
     #[must_use]
-    pub fn repeated(&self) -> Option<&Arc<Repeated>> {
-        self.repeated.as_ref()
+    pub fn told(&self) -> Option<&Arc<Told>> {
+        self.told.as_ref()
     }
 
     /// The same in the stateless era, with what the caller's request says in `_meta`.
@@ -214,6 +214,38 @@ impl Leg {
     pub fn stateless(self, meta: Option<&str>) -> Self {
         let way = Way { meta: meta.map(Into::into), ..Way::clone(&self.way) };
         Self { era: Era::Stateless, way: Arc::new(way), ..self }
+    }
+
+    /// The headers that repeat arguments of the caller's request.
+    #[must_use]
+    pub fn repeated(&self) -> Vec<(String, String)> {
+        let headers = self.way.headers.iter().filter(|(name, _)| name.as_str().starts_with(PARAM_PREFIX));
+        headers.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))).collect()
+    }
+
+    /// The same way with such headers.
+    #[must_use]
+    pub fn repeating(self, headers: &[(String, String)]) -> Self {
+        let mut all = HeaderMap::clone(&self.way.headers);
+        for (name, value) in headers {
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+                all.append(name, value);
+            }
+        }
+        let way = Way { headers: Arc::new(all), ..Way::clone(&self.way) };
+        Self { way: Arc::new(way), ..self }
+    }
+
+    /// The caller's own request again, after a restart: with all headers that repeat its body.
+    #[must_use]
+    pub fn again(&self, body: Bytes) -> Outbound {
+        let again = self.message(body);
+        let mut headers = HeaderMap::clone(&again.headers);
+        let of_arguments = self.way.headers.iter().filter(|(name, _)| name.as_str().starts_with(PARAM_PREFIX));
+        for (name, value) in of_arguments {
+            headers.insert(name.clone(), value.clone());
+        }
+        Outbound { headers: Arc::new(headers), ..again }
     }
 
     /// Goes to another path on the upstream's server.
@@ -265,7 +297,7 @@ impl Leg {
     #[must_use]
     pub fn request(&self, method: Method, body: Bytes) -> Outbound {
         let headers = self.way.headers.clone();
-        match &self.repeated {
+        match &self.told {
             Some(_) => self.written(method, headers, body),
             None => Outbound { method, uri: self.way.uri.clone(), headers, body },
         }
@@ -297,9 +329,9 @@ impl Leg {
         let session = self.session.as_ref();
         let catalog = session.and_then(|session| session.catalog().or_else(|| self.upstream.sessions.latest_catalog()));
         let mut headers = routed(&plain.headers, &message, catalog.as_deref());
-        let Some(repeated) = &self.repeated else { return Outbound { headers: Arc::new(headers), ..plain } };
+        let Some(told) = &self.told else { return Outbound { headers: Arc::new(headers), ..plain } };
         headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(STATELESS));
-        Outbound { headers: Arc::new(headers), body: repeated.request(&message), ..plain }
+        Outbound { headers: Arc::new(headers), body: told.request(&message), ..plain }
     }
 
     /// Asks for the session's GET stream in the caller's name, later, from after this event of the upstream's on.

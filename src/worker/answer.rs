@@ -11,7 +11,8 @@ use serde_json::value::RawValue;
 use crate::call::{Answer, Body, Error, PassBody, Side, Standing};
 use crate::dialect::error_object;
 use crate::jsonrpc::{Envelope, Id, Kind as MessageKind, entries, error_response};
-use crate::upstream::{self, Kind};
+use crate::mcp::Era;
+use crate::upstream::{self, Kind, Leg};
 
 /// How much of an upstream's body is repeated in an error.
 const QUOTED: usize = 100;
@@ -44,6 +45,14 @@ pub(super) fn response(status: StatusCode, kind: Kind, body: &Bytes) -> Result<E
             Ok(envelope)
         }
         _ => Err(wrong("with a body that is no JSON-RPC response", body)),
+    }
+}
+
+/// An answer that only a server of the other era gives corrects what is known of the upstream.
+pub(super) fn learn_era(leg: &Leg, status: StatusCode, (kind, body): (Kind, &Bytes)) {
+    if leg.era == Era::Stateless && !status.is_success() {
+        let message = response(status, kind, body).ok();
+        leg.upstream.facts.heard_stateless(status, message.as_ref());
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::call::Event as Relayed;
 use crate::dialect::core;
 use crate::jsonrpc::{Envelope, Id, notification, request};
-use crate::mcp::method;
+use crate::mcp::{Era, method};
 use crate::task::{Event, Made, Question, QuestionKey, TaskId};
 
 use super::cancel::deliver;
@@ -75,8 +75,13 @@ impl Deferred {
     }
 
     /// Questions that were open when another process ended can be answered here.
-    pub(super) fn reopen(&mut self) {
+    pub(super) async fn reopen(&mut self) {
         for question in self.task.status.questions().to_vec() {
+            if self.held.assignment.leg.era == Era::Stateless {
+                // It asks anew, if it does: nothing waits for the answer to this one.
+                self.note_change(Event::Answered(question.key.clone())).await;
+                continue;
+            }
             if let Some(id) = Id::from_raw(question.upstream_id.as_bytes()) {
                 self.keep_open(question, id);
             }

@@ -74,7 +74,7 @@ impl Deferred {
         let mut deferred = Box::new(Self::new(held, task, permit));
         async move {
             let ended = deferred.held.worker.tasks.ended(deferred.task.id);
-            deferred.reopen();
+            Box::pin(deferred.reopen()).await;
             Box::pin(deferred.take_over()).await;
             let end = deferred.wait(&ended).await;
             Box::pin(deferred.conclude(end)).await;

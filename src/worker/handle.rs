@@ -6,6 +6,7 @@ use tracing::{info, warn};
 use crate::call::{Answer, Body, Error, Standing};
 use crate::dialect::{Dialect, core, ext, job};
 use crate::jsonrpc::result_response;
+use crate::mcp::with_result_type;
 use crate::task::{Status, Task, TaskId};
 use crate::upstream::headers;
 
@@ -50,6 +51,14 @@ impl Held {
         self.assignment.listener.standing != Standing::Stateless
     }
 
+    /// A result as the era of its client has it.
+    fn typed(&self, result: String) -> String {
+        if self.in_handshake() {
+            return result;
+        }
+        String::from_utf8_lossy(&with_result_type(&result.into())).into_owned()
+    }
+
     pub(super) fn is_core(&self) -> bool {
         self.assignment.deferral.as_ref().is_some_and(|deferral| deferral.dialect == Dialect::Core)
     }
@@ -89,7 +98,7 @@ impl Held {
         let result = match deferral.dialect {
             Dialect::Ext => ext::created(task, now, self.in_handshake().then_some(&*deferral.names)),
             Dialect::Core => core::created(task, now),
-            Dialect::Job => job::created(task, &deferral.names),
+            Dialect::Job => self.typed(job::created(task, &deferral.names)),
         };
         let message = result_response(&self.assignment.ticket.call().client_id, &result);
         let mut headers = self.upcall.headers();

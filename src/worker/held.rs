@@ -14,11 +14,11 @@ use crate::jsonrpc::Envelope;
 use crate::mcp::Era;
 use crate::policy::Plan;
 use crate::session::Hub;
-use crate::task::{Note, Task};
+use crate::task::{Event, Note, Task};
 use crate::telemetry::metrics::Counted;
 use crate::upstream::{Arrived, Kind, Limits, Outbound, headers};
 
-use super::answer::{failed, from_upstream, response, streamed, whole};
+use super::answer::{failed, from_upstream, learn_era, response, streamed, whole};
 use super::deferred::Deferred;
 use super::follow::Followed;
 use super::limits::Permit;
@@ -162,10 +162,15 @@ impl Held {
             End::Deferred(task, permit) => {
                 tally.done(Side::None);
                 let handle = self.handle(&task);
-                let steps = self.fall_silent();
+                let withdraws = self.assignment.listener.withdraws_by_leaving();
+                let (steps, tasks, id) = (self.fall_silent(), self.worker.tasks.clone(), task.id);
                 // A task of its own: what waiting took is given back, and a slow client holds up nothing.
                 let work = self.worker.work.clone();
                 drop(work.spawn(Deferred::run(self, *task, permit)));
+                if withdraws && !steps.is_read() {
+                    // It left before it could learn the id: nobody would ever ask for the task.
+                    let _ = tasks.apply(id, Event::Cancelled, None).await;
+                }
                 steps.done(handle).await;
             }
             End::Withdrawn => {
@@ -285,6 +290,7 @@ impl Held {
                 {
                     return None;
                 }
+                learn_era(&self.assignment.leg, status, (kind, &body));
                 let mut headers = self.upcall.take_headers();
                 headers::to_client(&mut headers);
                 let id = &self.assignment.ticket.call().client_id;

@@ -45,6 +45,11 @@ impl Came {
     }
 }
 
+/// How a stream of the answer is taken up again: not at all in the stateless era.
+fn resume(leg: &Leg) -> Option<Resume> {
+    (leg.era == Era::Handshake).then(|| leg.resume())
+}
+
 impl Upcall {
     /// Sends the request of `assignment`, or joins an equal one. Returns too what may be sent once more.
     pub(super) fn begin(worker: &Worker, assignment: &mut Assignment, limits: Limits) -> (Self, Option<Outbound>) {
@@ -178,9 +183,4 @@ impl Upcall {
             Self::Opening(_) | Self::Left | Self::Over => None,
         }
     }
-}
-
-/// How a stream of the upstream's is taken up again: in the stateless era not at all.
-fn resume(leg: &Leg) -> Option<Resume> {
-    (leg.era == Era::Handshake).then(|| leg.resume())
 }

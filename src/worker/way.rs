@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::mcp::header;
+use crate::mcp::{Era, header};
 use crate::task::{Execution, Sealed, Task, Timestamp, Way};
 
 use super::held::Held;
@@ -31,6 +31,12 @@ pub(super) struct Known {
     pub(super) deadline: Option<u64>,
     pub(super) input_timeout: Duration,
     pub(super) max_result: u64,
+    /// The era of the way there.
+    #[serde(default)]
+    pub(super) stateless: bool,
+    /// Headers that repeat arguments of the request.
+    #[serde(default)]
+    pub(super) repeated: Vec<(String, String)>,
     /// The request itself, where it may be sent again.
     pub(super) request: Option<String>,
 }
@@ -55,7 +61,7 @@ impl Held {
             return Execution::LOCAL;
         }
         let way = |held: &Self| held.sealed(path, None).map(|sealed| Way { sealed });
-        let execution = match (self.followed_task(), self.upcall.cursor(), &self.repeat) {
+        let execution = match (self.followed_task(), self.cursor(), &self.repeat) {
             (Some(task), ..) => way(self).map(|way| Execution::Delegated { task: task.into(), way }),
             (None, Some((cursor, wait)), _) => {
                 way(self).map(|way| Execution::Resumable { cursor: cursor.into(), wait, way })
@@ -73,12 +79,17 @@ impl Held {
         if !self.worker.tasks.is_durable() {
             return false;
         }
-        match (self.followed_task(), self.upcall.cursor(), &task.execution) {
+        match (self.followed_task(), self.cursor(), &task.execution) {
             (Some(task), _, Execution::Delegated { task: known, .. }) => *task != **known,
             (None, Some((cursor, _)), Execution::Resumable { cursor: known, .. }) => *cursor != **known,
             (Some(_), ..) | (None, Some(_), _) => true,
             (None, None, _) => false,
         }
+    }
+
+    /// Where its answer can be taken up: nowhere in the stateless era, which has streams for one request only.
+    fn cursor(&self) -> Option<(&str, Option<Duration>)> {
+        self.upcall.cursor().filter(|_| self.assignment.leg.era == Era::Handshake)
     }
 
     fn sealed(&self, path: &str, request: Option<&Bytes>) -> Option<Sealed> {
@@ -96,6 +107,8 @@ impl Held {
             deadline: self.runtime.left().map(|left| tasks.now().plus(left).0),
             input_timeout: assignment.input_timeout,
             max_result: assignment.max_result,
+            stateless: leg.era == Era::Stateless,
+            repeated: request.map(|_| leg.repeated()).unwrap_or_default(),
             request: request.map(|body| String::from_utf8_lossy(body).into_owned()),
         };
         let text = serde_json::to_vec(&known).ok()?;

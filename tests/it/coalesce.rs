@@ -3,6 +3,7 @@
 //! An agent that repeats a slow call does not start the work again, and none of its calls suffers from the others.
 
 mod ends;
+mod tasks;
 mod told;
 
 use std::collections::BTreeSet;

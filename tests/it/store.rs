@@ -46,7 +46,9 @@ async fn b03_a_job_is_read_after_a_restart_and_its_file_from_outside() {
     let (status, exported) = store("export", &file).await;
     assert_eq!(status, 0, "{}", text(&exported.stderr));
     let line: Value = serde_json::from_str(text(&exported.stdout).trim()).expect("one line of JSON");
-    assert_eq!((&line["id"], &line["tool"], &line["status"]), (&json!(job), &json!("slow"), &json!("completed")));
+    assert_eq!((&line["tool"], &line["status"]), (&json!("slow"), &json!("completed")));
+    let id = line["id"].as_str().expect("text");
+    assert!(job.starts_with(id) && id.len() < job.len(), "whoever has a whole id may read the job: {id}");
     assert_eq!(line["result"]["content"][0]["text"], "late");
     let (status, pruned) = store("prune", &file).await;
     assert_eq!(status, 0, "{}", text(&pruned.stderr));

@@ -10,7 +10,8 @@ use crate::support::{Gate, Latch, Upstream, eventually, ms, soon};
 
 const TROUBLE: [Fault; 3] = [Fault::Broken, Fault::ReadOnly, Fault::Full];
 
-async fn ready(gate: &Gate, status: u16) {
+/// Waits until readiness is answered with this status.
+pub async fn ready(gate: &Gate, status: u16) {
     for _ in 0..400 {
         if gate.admin("/readyz").await.0 == status {
             return;

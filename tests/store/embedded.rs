@@ -2,71 +2,20 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use taskgate::store::embedded::{self, Fault, Faults};
-use taskgate::store::{ApplyError, Clock, Embedded, OpenError, Options, Tasks, conformance};
+use taskgate::store::embedded::{self, Fault};
+use taskgate::store::{Clock, Embedded, Options, conformance};
 use taskgate::task::{
     ClaimQuery, Event, Execution, Fingerprint, Lease, Replaced, ReplicaId, StoreError, Task, TaskId, TaskStore,
     Timestamp,
 };
-use taskgate::telemetry::Readiness;
-use taskgate::telemetry::metrics::Metrics;
-use tempfile::TempDir;
 
-/// A directory with one store.
-struct Home {
-    directory: TempDir,
-    faults: Faults,
-}
-
-impl Home {
-    fn new() -> Self {
-        Self { directory: tempfile::tempdir().expect("a directory"), faults: Faults::default() }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.directory.path().join("taskgate.db")
-    }
-
-    async fn try_open(&self) -> Result<Embedded, OpenError> {
-        let options = Options { max_retained: 1 << 30, faults: self.faults.clone(), ..Options::default() };
-        Embedded::open(self.path(), options, Clock::system()).await
-    }
-
-    async fn open(&self) -> Embedded {
-        self.try_open().await.expect("opened")
-    }
-
-    async fn refusal(&self) -> String {
-        self.try_open().await.expect_err("it is refused").to_string()
-    }
-
-    fn bytes(&self, ending: &str) -> u64 {
-        std::fs::metadata(format!("{}{ending}", self.path().display())).map_or(0, |file| file.len())
-    }
-}
-
-fn working() -> Task {
-    conformance::sample(1, 1_000)
-}
-
-fn done(task: &Task, bytes: usize) -> Task {
-    task.apply(Event::Completed { bytes: bytes as u64, tool_error: None }, Timestamp(2_000)).expect("it works")
-}
-
-async fn finish(store: &Embedded, bytes: usize) -> (Task, Bytes) {
-    let task = working();
-    let result = Bytes::from(vec![b'7'; bytes]);
-    store.create(&task).await.expect("created");
-    let done = done(&task, bytes);
-    assert_eq!(store.replace(&done, Some(result.clone())).await, Ok(Replaced::Done));
-    (done, result)
-}
+use crate::home::{Home, done, finish, working};
 
 #[tokio::test]
 async fn b03_everything_is_there_after_a_restart() {
@@ -265,43 +214,6 @@ async fn b94_what_does_not_fit_spoils_nothing_else() {
 }
 
 #[tokio::test]
-async fn b94_readiness_says_so() {
-    let home = Home::new();
-    let clock = Clock::system();
-    let options = Options { faults: home.faults.clone(), ..Options::default() };
-    let store = Embedded::open(home.path(), options, clock).await.expect("opened");
-    let tasks = Tasks::new(store, clock, Metrics::new());
-    let readiness = Readiness::new();
-    let (watched, told) = (tasks.clone(), readiness.clone());
-    let stories = async {
-        let settled = async |ready: bool| {
-            tokio::time::timeout(Duration::from_secs(10), async {
-                while readiness.reasons().is_empty() != ready {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            })
-            .await
-            .expect("it is noticed");
-        };
-        let task = Task { lease: Some(tasks.lease()), ..working() };
-        tasks.create(&task).await.expect("created");
-        home.faults.set(Fault::Broken);
-        let lost = tasks.report(task.id, Event::Cancelled, None).await;
-        assert!(matches!(lost, Err(ApplyError::Store(StoreError::Unavailable(_)))), "{lost:?}");
-        settled(false).await;
-        assert_eq!(readiness.reasons(), ["store unavailable"]);
-        home.faults.set(Fault::None);
-        // Nobody writes, and it is noticed all the same.
-        settled(true).await;
-        tasks.report(task.id, Event::Cancelled, None).await.expect("stored");
-    };
-    tokio::select! {
-        () = async move { watched.watch(&told).await } => unreachable!("it goes on for ever"),
-        () = stories => {}
-    }
-}
-
-#[tokio::test]
 async fn pruning_gives_the_space_back_while_others_write() {
     let home = Home::new();
     let store = home.open().await;
@@ -371,14 +283,22 @@ async fn an_export_has_results_and_no_secrets() {
     let (ended, _) = finish(&store, 3).await;
     let secret = taskgate::task::Sealed("hunter2".into());
     store.create(&Task { execution: Execution::Local { repeat: Some(secret) }, ..working() }).await.expect("created");
+    // As an upstream may have laid it out: the breaks in it stand between values, those of the text are escaped.
+    let (wide, text) = (working(), "{\n  \"a\": [1,\r\n 2],\n \"b\": \"x\\ny\"\n}");
+    store.create(&wide).await.expect("created");
+    let laid_out = done(&wide, text.len());
+    assert_eq!(store.replace(&laid_out, Some(text.into())).await, Ok(Replaced::Done));
     let mut out = Vec::new();
     // While the store is in use.
-    assert_eq!(embedded::export(&home.path(), &mut out).unwrap(), (2, vec![]));
+    assert_eq!(embedded::export(&home.path(), &mut out).unwrap(), (3, vec![]));
     store.close().await;
     let text = String::from_utf8(out).unwrap();
+    assert_eq!(text.split(['\r', '\n']).count(), 3 + 1, "a line for each: {text}");
     let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines[0]["id"], ended.id.to_string());
+    assert_eq!((&lines[0]["number"], &lines[0]["id"]), (&1.into(), &ended.id.short().into()));
+    assert!(!text.contains(&ended.id.to_string()), "whoever has a whole id may read a job: {text}");
     assert_eq!((&lines[0]["status"], &lines[0]["result"]), (&"completed".into(), &777.into()));
     assert_eq!((&lines[1]["status"], lines[1].get("result")), (&"working".into(), None));
+    assert_eq!(lines[2]["result"], serde_json::json!({"a": [1, 2], "b": "x\ny"}));
     assert!(!text.contains("hunter2") && !text.contains("0101010101"), "{text}");
 }

@@ -13,6 +13,7 @@ mod witness;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tokio::time::Instant;
@@ -23,7 +24,7 @@ use self::screen::Screen;
 use self::solver::Solver;
 use self::witness::Witness;
 use crate::app::App;
-use crate::config::{Config, Overrides};
+use crate::config::{Config, MEMORY, Overrides};
 use crate::shutdown::Work;
 
 const DEFAULT_PORT: u16 = 8080;
@@ -83,11 +84,11 @@ async fn demo(args: Args) -> Result<ExitCode, String> {
     }
     let witness = Witness::new(&solver)?;
     witness.seen().await?;
-    let place = Place::new(args.store.as_deref())?;
-    let app = start(&args, &place.0, &solver).await?;
+    let place = Place::new(args.store.as_deref(), &std::env::temp_dir(), &mut screen);
+    let app = start(&args, &place.store, &solver).await?;
     let url = format!("http://{}/mcp", reachable(app.addr()));
     introduce(&mut screen, &solver, &url);
-    left::tell(&mut screen, &app, &place.0).await;
+    left::tell(&mut screen, &app, &place.store).await;
     let began = Instant::now();
     let client = flows::play(&mut Stage { screen: &mut screen, solver: &witness, url: &url }).await;
     conclude(&mut screen, began);
@@ -101,20 +102,26 @@ async fn demo(args: Args) -> Result<ExitCode, String> {
     Ok(if screen.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Where tasks are kept, and whether that is taken away at the end.
-struct Place(String, bool);
+/// Where tasks are kept, and the directory that is taken away at the end.
+struct Place {
+    store: String,
+    made: Option<PathBuf>,
+}
 
 impl Place {
-    fn new(given: Option<&str>) -> Result<Self, String> {
-        match given {
-            Some(store) => Ok(Self(store.to_owned(), false)),
-            None => {
-                let directory = std::env::temp_dir().join(format!("taskgate-demo-{}", uuid::Uuid::new_v4().simple()));
-                let made = std::fs::DirBuilder::new().mode(0o700).create(&directory);
-                made.map_err(|error| {
-                    format!("{} cannot be made: {error}; --store memory needs no file", directory.display())
-                })?;
-                Ok(Self(directory.join("taskgate.db").display().to_string(), true))
+    /// A file in a directory of its own under `temporary`, unless another is given; memory where none can be made, as in
+    /// an image that has no such place.
+    fn new(given: Option<&str>, temporary: &Path, screen: &mut Screen) -> Self {
+        if let Some(store) = given {
+            return Self { store: store.to_owned(), made: None };
+        }
+        let directory = temporary.join(format!("taskgate-demo-{}", uuid::Uuid::new_v4().simple()));
+        match std::fs::DirBuilder::new().mode(0o700).create(&directory) {
+            Ok(()) => Self { store: directory.join("demo.db").display().to_string(), made: Some(directory) },
+            Err(error) => {
+                let temporary = temporary.display();
+                screen.line(&format!("(Nothing can be put into {temporary}: {error}. Tasks are kept in memory.)\n"));
+                Self { store: MEMORY.to_owned(), made: None }
             }
         }
     }
@@ -122,7 +129,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(directory) = std::path::Path::new(&self.0).parent().filter(|_| self.1) {
+        if let Some(directory) = &self.made {
             let _ = std::fs::remove_dir_all(directory);
         }
     }
@@ -241,6 +248,7 @@ async fn asked_to_end() {
 
 #[cfg(test)]
 mod tests {
+    use super::screen::Paint;
     use super::*;
 
     #[test]
@@ -249,6 +257,20 @@ mod tests {
         let error = is_free(held.local_addr().unwrap()).unwrap_err();
         assert!(error.contains("is taken") && error.contains("--listen 127.0.0.1:"), "{error}");
         assert!(is_free("127.0.0.1:0".parse().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn without_a_place_for_files_tasks_are_kept_in_memory() {
+        let home = tempfile::tempdir().unwrap();
+        let mut screen = Screen::new(Box::new(std::io::sink()), Paint::Plain);
+        let nowhere = Place::new(None, &home.path().join("none"), &mut screen);
+        assert_eq!((&*nowhere.store, &nowhere.made), ("memory", &None));
+        let place = Place::new(None, home.path(), &mut screen);
+        let made = place.made.clone().unwrap();
+        assert!(made.is_dir() && Path::new(&place.store).starts_with(&made), "{}", place.store);
+        drop(place);
+        assert!(!made.exists(), "it is taken away");
+        assert_eq!(Place::new(Some("f.db"), home.path(), &mut screen).store, "f.db");
     }
 
     #[test]

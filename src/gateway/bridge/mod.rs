@@ -190,7 +190,7 @@ impl Crossing {
             Got::Share(share) => Ok(Lease::Shared(Arc::new(share))),
             Got::Turn(turn, closed) => {
                 if let Some(closed) = closed {
-                    closed.close();
+                    closed.close().await;
                 }
                 let opened = Arc::new(self.gateway.open(&caller, &self.request, &self.id, &hello).await?);
                 Ok(Lease::Shared(Arc::new(turn.opened(&opened))))

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use tokio::sync::{OnceCell, oneshot};
+use tokio::time::timeout;
 use tracing::{debug, info};
 
 use crate::call::{Answer, Step};
@@ -16,9 +17,11 @@ use crate::shutdown::Work;
 use crate::upstream::{Leg, Speaks, Upstream};
 
 use super::super::caller::Caller;
-use super::super::hello::result_in;
+use super::super::hello::{message_in, result_in};
 use super::super::{Gateway, Request};
 
+/// How long a server may take to hear that a session has ended.
+const CLOSED: Duration = Duration::from_secs(10);
 /// How long a server may take to hear that its session has begun.
 const INITIALIZED: Duration = Duration::from_secs(10);
 
@@ -45,7 +48,7 @@ pub(super) struct Alone(pub(super) Arc<Opened>);
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        self.0.close();
+        drop(self.0.close());
     }
 }
 
@@ -71,20 +74,24 @@ impl Opened {
         self.logs.get_or_init(said).await;
     }
 
-    /// Nobody needs it any more.
-    pub(super) fn close(&self) {
+    /// Nobody needs it any more: the upstream is told so, whether or not the end of that is waited for.
+    pub(super) fn close(&self) -> impl Future<Output = ()> + use<> {
         self.session.end();
-        if self.session.minted {
-            return;
-        }
         let mut request = self.leg.message(Bytes::new());
         request.method = Method::DELETE;
         let client = self.leg.upstream.client.clone();
-        drop(self.work.spawn(async move {
-            if let Err(error) = client.send(request).await {
-                debug!(%error, "the end of a session did not reach the upstream");
+        let told = (!self.session.minted).then(|| {
+            self.work.spawn(async move {
+                if !matches!(timeout(CLOSED, client.send(request)).await, Ok(Ok(_))) {
+                    debug!("the end of a session did not reach the upstream");
+                }
+            })
+        });
+        async move {
+            if let Some(told) = told {
+                drop(told.await);
             }
-        }));
+        }
     }
 }
 
@@ -117,7 +124,11 @@ impl Gateway {
             }
         };
         let result = result_in(&answer).filter(|_| answer.status.is_success()).map(|(_, result)| result);
-        let Some(result) = result else { return Err(answer) };
+        let Some(result) = result else {
+            let heard = message_in(&answer);
+            upstream.facts.heard_initialize(answer.status, heard.as_ref());
+            return Err(answer);
+        };
         let told = String::from_utf8_lossy(&result).into_owned();
         Ok(self.opened(caller, request, &head.await.unwrap_or_default(), (told, params)).await)
     }
@@ -131,7 +142,7 @@ impl Gateway {
     ) -> Opened {
         let upstream = &caller.leg.upstream;
         let (client, server) = (ClientHello::read(Some(params)), ServerHello::read(&told));
-        let hello = Hello { client, server, repeated: None };
+        let hello = Hello { client, server, told: None };
         let named = head.get(header::SESSION_ID).and_then(|id| id.to_str().ok());
         upstream.answered_hello(named);
         upstream.facts.set_handshake(Speaks::Yes);
@@ -151,7 +162,7 @@ impl Gateway {
         let leg = Leg::new(upstream.clone(), Some(session.clone()), &headers, request.query.as_deref());
         let server_info = entries(&told).get("serverInfo").map(|text| (*text).into());
         let initialized = leg.message(notification("notifications/initialized", "{}"));
-        let _ = tokio::time::timeout(INITIALIZED, upstream.client.send(initialized)).await;
+        let _ = timeout(INITIALIZED, upstream.client.send(initialized)).await;
         info!(path = &*upstream.options.path, "opened an upstream session for a stateless client");
         let work = self.inner.worker.work.clone();
         Opened { session, told: told.into(), server_info, version, leg, work, logs: OnceCell::new() }
@@ -162,7 +173,7 @@ impl Gateway {
         loop {
             tokio::time::sleep(every).await;
             for opened in self.inner.pools.take_idle(idle) {
-                opened.close();
+                drop(opened.close());
             }
         }
     }

@@ -21,6 +21,8 @@ pub enum Fault {
     ReadOnly,
     /// Writes fail on the way.
     Broken,
+    /// Nothing can be read, but all is written.
+    Unreadable,
     /// Each sync takes this long.
     Slow(Duration),
 }
@@ -46,13 +48,21 @@ impl Faults {
         }
         let pages: i64 = match now {
             Fault::Full => connection.pragma_query_value(None, "page_count", |row| row.get(0))?,
-            Fault::None | Fault::ReadOnly | Fault::Broken | Fault::Slow(_) => NO_LIMIT,
+            Fault::None | Fault::ReadOnly | Fault::Broken | Fault::Unreadable | Fault::Slow(_) => NO_LIMIT,
         };
         connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
         connection.pragma_update(None, "query_only", now == Fault::ReadOnly)
     }
 
-    /// Before a transaction is committed.
+    /// Before something is read.
+    pub(super) fn strike_read(&self) -> rusqlite::Result<()> {
+        match self.now() {
+            Fault::Unreadable => Err(Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_READ), None)),
+            Fault::None | Fault::Full | Fault::ReadOnly | Fault::Broken | Fault::Slow(_) => Ok(()),
+        }
+    }
+
+    /// Before a transaction is committed that has something to write.
     pub(super) fn strike(&self) -> rusqlite::Result<()> {
         match self.now() {
             Fault::Broken => Err(Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_WRITE), None)),
@@ -60,7 +70,7 @@ impl Faults {
                 std::thread::sleep(span);
                 Ok(())
             }
-            Fault::None | Fault::Full | Fault::ReadOnly => Ok(()),
+            Fault::None | Fault::Full | Fault::ReadOnly | Fault::Unreadable => Ok(()),
         }
     }
 }

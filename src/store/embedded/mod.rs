@@ -15,7 +15,8 @@ mod trouble;
 mod write;
 mod writer;
 
-use std::path::PathBuf;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -33,6 +34,7 @@ pub use offline::{Report, check, export, prune};
 pub use trouble::OpenError;
 
 use leases::Leases;
+use purge::Over;
 use read::Readers;
 use write::{Counts, Db};
 use writer::Writer;
@@ -47,6 +49,7 @@ pub struct Embedded {
     writer: Writer,
     readers: Arc<Readers>,
     leases: Arc<Leases>,
+    most: Over,
 }
 
 impl Embedded {
@@ -56,50 +59,57 @@ impl Embedded {
     /// If it cannot be used; the message says what to do.
     pub async fn open(path: PathBuf, options: Options, clock: Clock) -> Result<Self, OpenError> {
         let named = path.clone();
-        let opened = tokio::task::spawn_blocking(move || Self::open_now(path, &options, clock)).await;
+        let opened = tokio::task::spawn_blocking(move || Self::open_now(&path, &options, clock)).await;
         opened.unwrap_or_else(|error| Err(OpenError::Unusable { path: named, why: error.to_string() }))
     }
 
-    fn open_now(path: PathBuf, options: &Options, clock: Clock) -> Result<Self, OpenError> {
+    fn open_now(path: &Path, options: &Options, clock: Clock) -> Result<Self, OpenError> {
+        let path = open::place(path)?;
         let lock = open::lock(&path)?;
         let connection = open::writer(&path)?;
         let counts = Counts::read(&connection).map_err(|error| OpenError::sql(&path, &error))?;
         let leases: Arc<Leases> = Arc::default();
-        let db = Db { connection, leases: leases.clone(), max_retained: options.max_retained, counts };
-        let writer = Writer::start(db, options.faults.clone(), lock).map_err(|error| OpenError::io(&path, &error))?;
-        Ok(Self { clock, writer, readers: Readers::new(path), leases })
+        let (faults, max_retained) = (options.faults.clone(), options.max_retained);
+        let db = Db { connection, leases: leases.clone(), max_retained, counts, moved: 0, odd: HashSet::new() };
+        let writer = Writer::start(db, faults.clone(), lock).map_err(|error| OpenError::io(&path, &error))?;
+        let most = Over { records: options.max_remembered, sessions: options.max_sessions };
+        Ok(Self { clock, writer, readers: Readers::new(path, faults), leases, most })
     }
 
     async fn sweep(&self, now: Timestamp) -> Result<Purged, StoreError> {
         let mut purged = Purged::default();
-        let mut over = self.readers.read(move |db| read::remembered(db, now)).await?;
+        let most = self.most;
+        let mut over = self.readers.read(move |db| read::over(db, now, most)).await?;
         loop {
-            let remembered = over;
-            let step = self.writer.write(0, move |db| db.purge(now, remembered)).await?;
+            let (step, left) = self.writer.write(0, move |db| db.purge(now, over)).await?;
             if step == Purged::default() {
                 break;
             }
-            over -= i64::try_from(step.records).unwrap_or(i64::MAX);
+            over = left;
             purged.results += step.results;
             purged.records += step.records;
+            purged.sessions += step.sessions;
         }
         self.leases.forget(now);
-        self.shrink().await?;
         Ok(purged)
     }
 
     /// Gives pages that nothing uses back to the disk, if there are many.
     async fn shrink(&self) -> Result<(), StoreError> {
-        let (mut free, all) = self.readers.read(read::pages).await?;
-        if free <= SPARE_PAGES.max(all / 8) {
+        let (free, all) = self.readers.read(read::pages).await?;
+        if free <= (2 * SPARE_PAGES).max(all / 8) {
             return Ok(());
         }
-        while free > 0 {
-            let left = self.writer.write(0, |db| db.shrink()).await?;
-            if left >= free {
+        self.give_back(free - SPARE_PAGES).await
+    }
+
+    async fn give_back(&self, mut pages: i64) -> Result<(), StoreError> {
+        while pages > 0 {
+            let given = self.writer.write(0, move |db| db.shrink(pages)).await?;
+            if given == 0 {
                 break;
             }
-            free = left;
+            pages -= given;
         }
         self.writer.checkpoint().await;
         Ok(())
@@ -143,7 +153,11 @@ impl TaskStore for Embedded {
     }
 
     fn purge(&self, now: Timestamp) -> BoxFuture<'_, Result<Purged, StoreError>> {
-        Box::pin(self.sweep(now))
+        Box::pin(async move {
+            let purged = self.sweep(now).await?;
+            self.shrink().await?;
+            Ok(purged)
+        })
     }
 
     fn renew(&self, holder: ReplicaId, until: Timestamp) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -175,7 +189,10 @@ impl TaskStore for Embedded {
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.writer.write(0, |db| db.probe()))
+        Box::pin(async move {
+            self.writer.write(0, |db| db.probe()).await?;
+            self.readers.read(read::probe).await
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

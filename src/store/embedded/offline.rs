@@ -4,19 +4,22 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, OptionalExtension as _, Row};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::jsonrpc::ErrorObject;
-use crate::task::{Failure, Purged, Status, Task, Timestamp};
+use crate::task::{Failure, Purged, Status, StoreError, Task, TaskStore as _, Timestamp};
 
-use super::leases::Leases;
+use super::super::{Clock, Options};
 use super::open::{self, beside};
 use super::schema::{self, Found};
 use super::trouble::{OpenError, reason};
-use super::write::{Counts, Db};
-use super::{read, row};
+use super::write::at;
+use super::{Embedded, read, row};
+
+/// How many tasks that cannot be read are named.
+const NAMED: usize = 20;
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
@@ -44,7 +47,7 @@ pub struct Report {
 /// Opens an existing file to look at it, whether or not a process has it.
 fn look_at(path: &Path) -> Result<(Connection, usize), OpenError> {
     let sql = |error: rusqlite::Error| OpenError::sql(path, &error);
-    fs::metadata(path).map_err(|error| OpenError::io(path, &error))?;
+    open::regular(path)?;
     let connection = read::open(path).map_err(sql)?;
     let known = schema::STEPS.len();
     match schema::look(&connection).map_err(sql)? {
@@ -76,7 +79,45 @@ pub fn check(path: &Path) -> Result<Report, OpenError> {
     if let Err(error) = count(&connection, &mut report) {
         report.damage.push(reason(&error));
     }
+    name_unread(&connection, &mut report.damage);
     Ok(report)
+}
+
+/// Reads every row, and names those that say what no version of ours writes.
+fn name_unread(connection: &Connection, damage: &mut Vec<String>) {
+    let (mut last, mut unread) = (i64::MIN, 0);
+    loop {
+        match number_after(connection, last) {
+            Ok(None) => break,
+            Ok(Some(n)) => {
+                last = n;
+                if let Err(error) = at(connection, n) {
+                    unread += 1;
+                    if unread <= NAMED {
+                        damage.push(named(n, &error));
+                    }
+                }
+            }
+            Err(error) => return damage.push(reason(&error)),
+        }
+    }
+    if unread > NAMED {
+        damage.push(format!("{} more tasks cannot be read", unread - NAMED));
+    }
+    match unread_sessions(connection) {
+        Ok(0) => {}
+        Ok(unread) => damage.push(format!("{unread} sessions cannot be read")),
+        Err(error) => damage.push(reason(&error)),
+    }
+}
+
+fn unread_sessions(connection: &Connection) -> rusqlite::Result<usize> {
+    let mut statement = connection.prepare(&format!("SELECT {} FROM session", read::SESSION))?;
+    let (mut rows, mut unread) = (statement.query([])?, 0);
+    while let Some(row) = rows.next()? {
+        unread += usize::from(read::session_row(row).is_err());
+    }
+    Ok(unread)
 }
 
 fn count(connection: &Connection, report: &mut Report) -> rusqlite::Result<()> {
@@ -106,6 +147,9 @@ fn count(connection: &Connection, report: &mut Report) -> rusqlite::Result<()> {
 /// One task for whoever reads an export: without owners, and without what a restart needs.
 #[derive(Serialize)]
 struct Line<'a> {
+    /// Tells tasks apart whose ids begin alike.
+    number: i64,
+    /// The beginning of it, as in the log: whoever has the whole id of a job may read it.
     id: String,
     upstream: &'a str,
     tool: &'a str,
@@ -161,31 +205,31 @@ pub fn export(path: &Path, out: &mut impl Write) -> Result<(u64, Vec<String>), O
     Ok((written, trouble))
 }
 
+fn number_after(connection: &Connection, last: i64) -> rusqlite::Result<Option<i64>> {
+    let mut next = connection.prepare_cached("SELECT n FROM task WHERE n > ? ORDER BY n LIMIT 1")?;
+    next.query_row([last], |row| row.get(0)).optional()
+}
+
 type Unread = (Option<i64>, String);
 
+fn named(n: i64, error: &rusqlite::Error) -> String {
+    format!("task number {n}: {}", reason(error))
+}
+
 fn line_after(connection: &Connection, last: i64) -> Result<Option<(i64, String)>, Unread> {
-    use rusqlite::OptionalExtension as _;
-    let next = connection
-        .prepare_cached("SELECT n FROM task WHERE n > ? ORDER BY n LIMIT 1")
-        .and_then(|mut next| next.query_row([last], |row| row.get::<_, i64>(0)).optional());
+    let next = number_after(connection, last);
     let Some(n) = next.map_err(|error| (None, reason(&error)))? else { return Ok(None) };
-    let unread = |error: rusqlite::Error| (Some(n), format!("task number {n}: {}", reason(&error)));
-    let task = connection
-        .prepare_cached(&format!(
-            "SELECT {} FROM task LEFT JOIN sealed ON sealed.n = task.n WHERE task.n = ?",
-            row::COLUMNS
-        ))
-        .and_then(|mut task| task.query_row([n], row::read))
-        .map_err(unread)?;
+    let unread = |error: rusqlite::Error| (Some(n), named(n, &error));
+    let task = at(connection, n).map_err(unread)?;
     let result: Option<Vec<u8>> = connection
         .prepare_cached("SELECT body FROM result WHERE n = ?")
         .and_then(|mut result| result.query_row([n], |row| row.get(0)).optional())
         .map_err(unread)?;
     let result = result.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    Ok(Some((n, line(&task, result.as_deref()))))
+    Ok(Some((n, line(n, &task, result.as_deref()))))
 }
 
-fn line(task: &Task, result: Option<&str>) -> String {
+fn line(number: i64, task: &Task, result: Option<&str>) -> String {
     let (error, reason, message) = match &task.status {
         Status::Failed { failure: Failure::Upstream(error), .. } => (Some(error), None, None),
         Status::Failed { failure: Failure::Lost { reason, text }, .. } => (None, Some(reason.word()), Some(&**text)),
@@ -193,7 +237,8 @@ fn line(task: &Task, result: Option<&str>) -> String {
         Status::Working { .. } | Status::InputRequired { .. } | Status::Cancelled { .. } => (None, None, None),
     };
     let line = Line {
-        id: task.id.to_string(),
+        number,
+        id: task.id.short(),
         upstream: &task.upstream,
         tool: &task.tool,
         made: row::made_word(task.made),
@@ -209,39 +254,36 @@ fn line(task: &Task, result: Option<&str>) -> String {
         message,
         result: result.and_then(|text| serde_json::from_str(text).ok()),
     };
-    serde_json::to_string(&line).expect("it has no keys that are not text")
+    let line = serde_json::to_string(&line).expect("it has no keys that are not text");
+    // Strings have escapes in their place: these stand between values, as an upstream may have laid them out.
+    line.replace(['\n', '\r'], " ")
 }
 
-/// Drops what is expired at `now` and gives all free space back. Returns what was dropped.
+/// Drops what is expired at `now` and gives all free space back, in the same steps as a process that has the file.
+/// Returns what was dropped. Not cancel safe: what was dropped by then stays dropped.
 ///
 /// # Errors
 /// If the file cannot be used, a process that has it among the reasons: such a process prunes by itself.
-pub fn prune(path: &Path, now: Timestamp) -> Result<Purged, OpenError> {
-    let sql = |error: rusqlite::Error| OpenError::sql(path, &error);
+pub async fn prune(path: &Path, now: Timestamp) -> Result<Purged, OpenError> {
     fs::metadata(path).map_err(|error| OpenError::io(path, &error))?;
-    let _lock = open::lock(path)?;
-    let connection = open::writer(path)?;
-    let counts = Counts::read(&connection).map_err(sql)?;
-    let leases = std::sync::Arc::<Leases>::default();
-    let mut db = Db { connection, leases, max_retained: u64::MAX, counts };
-    let mut purged = Purged::default();
-    loop {
-        let over = read::remembered(&db.connection, now).map_err(sql)?;
-        let step = db.purge(now, over).map_err(sql)?;
-        if step == Purged::default() {
-            break;
+    // How many sessions are too many is not known here.
+    let options = Options { max_sessions: usize::MAX, ..Options::default() };
+    let store = Embedded::open(path.to_owned(), options, Clock::system()).await?;
+    let pruned = store.prune(now).await;
+    store.close().await;
+    pruned.map_err(|error| match error {
+        StoreError::Damaged => OpenError::Damaged { path: path.to_owned(), why: "it cannot be read".into() },
+        StoreError::Unavailable(_) | StoreError::Full(_) => {
+            OpenError::Unusable { path: path.to_owned(), why: error.to_string() }
         }
-        purged.results += step.results;
-        purged.records += step.records;
+    })
+}
+
+impl Embedded {
+    async fn prune(&self, now: Timestamp) -> Result<Purged, StoreError> {
+        let purged = self.sweep(now).await?;
+        let (free, _) = self.readers.read(read::pages).await?;
+        self.give_back(free).await?;
+        Ok(purged)
     }
-    let mut left = i64::MAX;
-    loop {
-        let free = db.shrink().map_err(sql)?;
-        if free == 0 || free >= left {
-            break;
-        }
-        left = free;
-    }
-    db.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(sql)?;
-    Ok(purged)
 }

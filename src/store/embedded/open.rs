@@ -1,7 +1,7 @@
 //! From a path to connections: one process per file, ours alone to read, and of a version that is known.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -13,15 +13,41 @@ use super::trouble::OpenError;
 
 /// Files up to this many bytes are looked through when they are opened; larger ones by `taskgate store check`.
 const LOOKED_THROUGH: u64 = 32 << 20;
+/// Of `auto_vacuum`: free pages are given back when that is asked for.
+const INCREMENTAL: i64 = 2;
 
 /// Held while the file is in use.
 #[derive(Debug)]
 pub(super) struct Lock(#[allow(dead_code)] File);
 
+/// The file that `path` names, under the one name that is locked, whatever links lead there; an empty file is made if
+/// there is none.
+pub(super) fn place(path: &Path) -> Result<PathBuf, OpenError> {
+    let io = |error| OpenError::io(path, &error);
+    match fs::metadata(path) {
+        Ok(_) => regular(path)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => drop(own(path).map_err(io)?),
+        Err(error) => return Err(io(error)),
+    }
+    fs::canonicalize(path).map_err(io)
+}
+
+/// Refuses what is there and no file: a device, a pipe, a directory.
+pub(super) fn regular(path: &Path) -> Result<(), OpenError> {
+    let file = fs::metadata(path).map_err(|error| OpenError::io(path, &error))?;
+    if file.is_file() {
+        return Ok(());
+    }
+    Err(OpenError::Unusable { path: path.to_owned(), why: "it is not a regular file".into() })
+}
+
 /// Takes the file for this process: a lock on a file beside it, since locks on the file itself are SQLite's.
 pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
     let beside = beside(path, ".lock");
-    let mut file = private(&beside).map_err(|error| OpenError::io(path, &error))?;
+    if beside.exists() {
+        regular(&beside)?;
+    }
+    let mut file = own(&beside).map_err(|error| OpenError::io(path, &error))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -43,20 +69,26 @@ pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// Opens or makes a file that only its owner may read; SQLite gives its own files beside it the same mode.
-fn private(path: &Path) -> std::io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    let mode = file.metadata()?.permissions().mode();
-    if mode & 0o077 != 0 {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o700))?;
+/// Opens a file, or makes one that only its owner may read.
+fn own(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// Lets only its owner read the store. SQLite gives files that it makes beside it the same mode; some may be there.
+fn make_private(path: &Path) -> std::io::Result<()> {
+    for path in [path.to_owned(), beside(path, "-wal"), beside(path, "-shm")] {
+        let Ok(file) = fs::metadata(&path) else { continue };
+        let mode = file.permissions().mode();
+        if mode & 0o077 != 0 {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o700))?;
+        }
     }
-    Ok(file)
+    Ok(())
 }
 
 /// The connection that writes, to a file that is as this version wants it. Hold the lock.
 pub(super) fn writer(path: &Path) -> Result<Connection, OpenError> {
     let sql = |error: rusqlite::Error| OpenError::sql(path, &error);
-    drop(private(path).map_err(|error| OpenError::io(path, &error))?);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(sql)?;
     connection.busy_timeout(PATIENCE).map_err(sql)?;
@@ -69,6 +101,7 @@ pub(super) fn writer(path: &Path) -> Result<Connection, OpenError> {
         }
         Found::Ours(done) => done,
     };
+    make_private(path).map_err(|error| OpenError::io(path, &error))?;
     settle(&connection).map_err(sql)?;
     if connection.is_readonly("main").map_err(sql)? {
         return Err(OpenError::Unusable { path: path.to_owned(), why: "the file cannot be written".into() });
@@ -80,9 +113,12 @@ pub(super) fn writer(path: &Path) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-/// What holds for the file as long as it is open. The first has to stand before anything else is written.
+/// What holds for the file as long as it is open. The first has to stand before anything else is written, and is
+/// written even if it stands.
 fn settle(connection: &Connection) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    if connection.pragma_query_value(None, "auto_vacuum", |row| row.get::<_, i64>(0))? != INCREMENTAL {
+        connection.pragma_update(None, "auto_vacuum", INCREMENTAL)?;
+    }
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     // A commit is on the disk when it returns.
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -96,4 +132,24 @@ fn look_through(connection: &Connection, path: &Path) -> Result<(), OpenError> {
         .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
         .map_err(|error| OpenError::sql(path, &error))?;
     if found == "ok" { Ok(()) } else { Err(OpenError::Damaged { path: path.to_owned(), why: found }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_is_synced() {
+        let home = tempfile::tempdir().unwrap();
+        let path = place(&home.path().join("taskgate.db")).unwrap();
+        let _lock = lock(&path).unwrap();
+        for _ in 0..2 {
+            let connection = writer(&path).unwrap();
+            let said = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
+            assert_eq!(said("synchronous"), 2, "FULL: with a log, less syncs no commit");
+            assert_eq!(said("auto_vacuum"), INCREMENTAL);
+            let log: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
+            assert_eq!(log, "wal");
+        }
+    }
 }

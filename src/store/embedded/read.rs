@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, named_params, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, named_params};
 use tokio::sync::Semaphore;
 
 use crate::mcp::{Abilities, ClientHello, Era, OwnTasks, ServerHello, Version};
 use crate::task::{Fingerprint, ListQuery, SessionRecord, StoreError, Task, TaskId, Timestamp};
 
-use super::row::{self, number};
+use super::faults::Faults;
+use super::purge::Over;
+use super::row::{self, TASK, number};
 use super::trouble::unavailable;
 use super::write::own_tasks_word;
 use super::writer::closed;
@@ -25,13 +27,14 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Readers {
     path: PathBuf,
+    faults: Faults,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Readers {
-    pub(super) fn new(path: PathBuf) -> Arc<Self> {
-        Arc::new(Self { path, permits: Arc::new(Semaphore::new(READERS)), idle: Mutex::default() })
+    pub(super) fn new(path: PathBuf, faults: Faults) -> Arc<Self> {
+        Arc::new(Self { path, faults, permits: Arc::new(Semaphore::new(READERS)), idle: Mutex::default() })
     }
 
     /// Runs `query` on a thread that may wait for the disk.
@@ -56,7 +59,7 @@ impl Readers {
     fn with<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
         let idle = self.idle().pop();
         let connection = idle.map_or_else(|| open(&self.path), Ok)?;
-        let answer = query(&connection);
+        let answer = self.faults.strike_read().and_then(|()| query(&connection));
         // After an error, a new one is opened: the trouble may be over by then.
         if answer.is_ok() && !self.permits.is_closed() {
             self.idle().push(connection);
@@ -98,10 +101,8 @@ pub(super) fn list(connection: &Connection, query: &ListQuery) -> rusqlite::Resu
     };
     connection
         .prepare_cached(&format!(
-            "SELECT {} FROM task LEFT JOIN sealed ON sealed.n = task.n \
-             WHERE listed = :session AND upstream = :upstream AND (created, task.id) < (:created, :id) \
-             ORDER BY created DESC, task.id DESC LIMIT :limit",
-            row::COLUMNS
+            "{TASK} WHERE listed = :session AND upstream = :upstream AND (created, task.id) < (:created, :id) \
+             ORDER BY created DESC, task.id DESC LIMIT :limit"
         ))?
         .query_map(
             named_params! {
@@ -116,12 +117,12 @@ pub(super) fn list(connection: &Connection, query: &ListQuery) -> rusqlite::Resu
         .collect()
 }
 
-/// How many tasks are expired but not forgotten.
-pub(super) fn remembered(connection: &Connection, now: Timestamp) -> rusqlite::Result<i64> {
-    let now = number(now.0);
-    connection
-        .prepare_cached("SELECT count(*) FROM task WHERE forgotten > ? AND expires <= ?")?
-        .query_row(params![now, now], |row| row.get(0))
+/// How many tasks that are expired but not forgotten, and how many sessions, there are beyond `most`.
+pub(super) fn over(connection: &Connection, now: Timestamp, most: Over) -> rusqlite::Result<Over> {
+    let count = |sql| connection.prepare_cached(sql)?.query_row([number(now.0)], |row| row.get::<_, u32>(0));
+    let records = count("SELECT count(*) FROM task WHERE forgotten > ?1 AND expires <= ?1")? as usize;
+    let sessions = count("SELECT count(*) FROM session WHERE expires > ?1")? as usize;
+    Ok(Over { records: records.saturating_sub(most.records), sessions: sessions.saturating_sub(most.sessions) })
 }
 
 /// Free pages, and all pages.
@@ -132,28 +133,36 @@ pub(super) fn pages(connection: &Connection) -> rusqlite::Result<(i64, i64)> {
 
 pub(super) fn session(connection: &Connection, id: Fingerprint) -> rusqlite::Result<Option<SessionRecord>> {
     connection
-        .prepare_cached(
-            "SELECT client, declares_tasks, capabilities, version, own_tasks, minted, ended, expires, stateless \
-             FROM session WHERE id = ?",
-        )?
-        .query_row([id.0], |row| {
-            let own = [OwnTasks::None, OwnTasks::Core, OwnTasks::Extension];
-            let word: String = row.get(4)?;
-            Ok(SessionRecord {
-                client: ClientHello {
-                    client: row.get(0)?,
-                    declares_tasks: row.get(1)?,
-                    abilities: Abilities::read(&row.get::<_, String>(2)?),
-                },
-                server: ServerHello {
-                    version: Version::negotiated(&row.get::<_, String>(3)?),
-                    own_tasks: own.into_iter().find(|own| own_tasks_word(*own) == word).unwrap_or_default(),
-                },
-                era: if row.get(8)? { Era::Stateless } else { Era::Handshake },
-                minted: row.get(5)?,
-                ended: row.get(6)?,
-                expires: Timestamp(row.get::<_, i64>(7)?.unsigned_abs()),
-            })
-        })
+        .prepare_cached(&format!("SELECT {SESSION} FROM session WHERE id = ?"))?
+        .query_row([id.0], session_row)
         .optional()
+}
+
+/// The columns of a session, in the order of [`session_row`].
+pub(super) const SESSION: &str =
+    "client, declares_tasks, capabilities, version, own_tasks, minted, ended, expires, stateless";
+
+pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRecord> {
+    let own = [OwnTasks::None, OwnTasks::Core, OwnTasks::Extension];
+    let word: String = row.get(4)?;
+    Ok(SessionRecord {
+        client: ClientHello {
+            client: row.get(0)?,
+            declares_tasks: row.get(1)?,
+            abilities: Abilities::read(&row.get::<_, String>(2)?),
+        },
+        server: ServerHello {
+            version: Version::negotiated(&row.get::<_, String>(3)?),
+            own_tasks: own.into_iter().find(|own| own_tasks_word(*own) == word).unwrap_or_default(),
+        },
+        era: if row.get(8)? { Era::Stateless } else { Era::Handshake },
+        minted: row.get(5)?,
+        ended: row.get(6)?,
+        expires: Timestamp(row.get::<_, i64>(7)?.unsigned_abs()),
+    })
+}
+
+/// What was written by [`super::write::Db::probe`].
+pub(super) fn probe(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("SELECT 1 FROM meta WHERE name = 'probe'", [], |_| Ok(()))
 }

@@ -14,10 +14,10 @@ use crate::task::{
     ReplicaId, Sealed, Status, Task, TaskId, Timestamp, Way, millis,
 };
 
-/// The columns of a task, in the order of [`read`].
-pub(super) const COLUMNS: &str = "task.id, version, upstream, tool, made, owner, credential, session, open_by_id, \
+/// Tasks in the columns that [`read`] reads; conditions follow.
+pub(super) const TASK: &str = "SELECT task.id, version, upstream, tool, made, owner, credential, session, open_by_id, \
      created, updated, retention, poll_interval, threshold, status, detail, ended, execution, cursor, wait, holder, \
-     fetched, sealed.body";
+     fetched, sealed.body FROM task LEFT JOIN sealed ON sealed.n = task.n";
 
 /// A number as it is stored.
 pub(super) fn number(value: u64) -> i64 {
@@ -37,7 +37,7 @@ fn stored(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     u64::try_from(row.get::<_, i64>(column)?).map_err(|_| odd(column))
 }
 
-/// Reads [`COLUMNS`].
+/// Reads a row of [`TASK`].
 pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
     let time = |column| stored(row, column).map(Timestamp);
     let span = |column| stored(row, column).map(Duration::from_millis);
@@ -91,7 +91,8 @@ fn owner(row: &Row<'_>) -> rusqlite::Result<Owner> {
         credential: row.get::<_, Option<_>>(6)?.map(Fingerprint),
         session: row.get::<_, Option<_>>(7)?.map(Fingerprint),
     };
-    let owner = Owner::new(mode, creator).ok_or_else(|| odd(5))?;
+    let make = if creator.session.is_some() { Owner::new } else { Owner::without_session };
+    let owner = make(mode, creator).ok_or_else(|| odd(5))?;
     Ok(if row.get(8)? { owner.of_job() } else { owner })
 }
 

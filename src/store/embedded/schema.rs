@@ -90,8 +90,11 @@ pub(super) fn look(connection: &Connection) -> rusqlite::Result<Found> {
     })
 }
 
-/// Makes the steps that are missing, all or none.
+/// Makes the steps that are missing, all or none; writes nothing if none is.
 pub(super) fn migrate(connection: &mut Connection, done: usize, steps: &[&str]) -> rusqlite::Result<()> {
+    if done == steps.len() {
+        return Ok(());
+    }
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
     for step in steps.iter().skip(done) {
         transaction.execute_batch(step)?;

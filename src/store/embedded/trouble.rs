@@ -67,16 +67,17 @@ impl OpenError {
 
     pub(super) fn sql(path: &std::path::Path, error: &rusqlite::Error) -> Self {
         let (path, why) = (path.to_owned(), reason(error));
-        match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged { path, why },
-            _ => Self::Unusable { path, why },
-        }
+        if is_damage(error) { Self::Damaged { path, why } } else { Self::Unusable { path, why } }
     }
+}
+
+fn is_damage(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
 /// What the engine says to whoever asked.
 pub(super) fn unavailable(error: &rusqlite::Error) -> StoreError {
-    StoreError::Unavailable(reason(error))
+    if is_damage(error) { StoreError::Damaged } else { StoreError::Unavailable(reason(error)) }
 }
 
 /// A few words; never a value that was stored.
@@ -98,11 +99,22 @@ fn code(error: &rusqlite::Error) -> String {
     error.sqlite_error().map_or_else(|| "unknown".into(), ToString::to_string)
 }
 
-/// Whether a write may succeed where the one before it failed: it is smaller, or another.
+/// Whether a write may succeed where the one before it failed: it is smaller, or another, or elsewhere in the file.
 pub(super) fn concerns_one(error: &rusqlite::Error) -> bool {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull | ErrorCode::TooBig | ErrorCode::ConstraintViolation | ErrorCode::OutOfMemory) => true,
+        Some(
+            ErrorCode::DiskFull
+            | ErrorCode::TooBig
+            | ErrorCode::ConstraintViolation
+            | ErrorCode::OutOfMemory
+            | ErrorCode::DatabaseCorrupt,
+        ) => true,
         Some(_) => false,
         None => true,
     }
+}
+
+/// Whether it is a row that is not as any version of ours wrote it, where the file itself is sound.
+pub(super) fn is_odd(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code().is_none()
 }

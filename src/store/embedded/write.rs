@@ -1,9 +1,11 @@
 //! What is done within a transaction.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension, named_params, params};
+use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
+use tracing::warn;
 
 use crate::mcp::{Era, OwnTasks};
 use crate::task::{
@@ -12,7 +14,8 @@ use crate::task::{
 };
 
 use super::leases::Leases;
-use super::row::{self, number};
+use super::row::{self, TASK, number};
+use super::trouble::is_odd;
 
 /// The connection that writes, and what it need not look up.
 pub(super) struct Db {
@@ -20,6 +23,10 @@ pub(super) struct Db {
     pub(super) leases: Arc<Leases>,
     pub(super) max_retained: u64,
     pub(super) counts: Counts,
+    /// How many free pages were given back so far.
+    pub(super) moved: u64,
+    /// Rows that cannot be read and were warned of.
+    pub(super) odd: HashSet<i64>,
 }
 
 /// Follows the transaction: put back when that is.
@@ -47,7 +54,6 @@ pub(super) struct Before {
     pub(super) version: i64,
     pub(super) fetched: i64,
     pub(super) kept: Option<i64>,
-    pub(super) holder: Option<[u8; 16]>,
 }
 
 impl Db {
@@ -132,16 +138,8 @@ impl Db {
 
     fn before(&self, id: TaskId) -> rusqlite::Result<Option<Before>> {
         self.connection
-            .prepare_cached("SELECT n, version, fetched, kept, holder FROM task WHERE id = ?")?
-            .query_row([id.bytes()], |row| {
-                Ok(Before {
-                    n: row.get(0)?,
-                    version: row.get(1)?,
-                    fetched: row.get(2)?,
-                    kept: row.get(3)?,
-                    holder: row.get(4)?,
-                })
-            })
+            .prepare_cached("SELECT n, version, fetched, kept FROM task WHERE id = ?")?
+            .query_row([id.bytes()], before)
             .optional()
     }
 
@@ -159,7 +157,8 @@ impl Db {
             .prepare_cached(
                 "UPDATE task SET version = :version, updated = :updated, retention = :retention, status = :status, \
                  detail = :detail, ended = :ended, expires = :expires, forgotten = :forgotten, \
-                 execution = :execution, cursor = :cursor, wait = :wait, holder = :holder, fetched = :fetched \
+                 execution = :execution, cursor = :cursor, wait = :wait, fetched = :fetched, \
+                 holder = CASE WHEN :ended IS NULL THEN holder END \
                  WHERE n = :n",
             )?
             .execute(named_params! {
@@ -175,7 +174,6 @@ impl Db {
                 ":execution": task.execution.word(),
                 ":cursor": cursor,
                 ":wait": wait,
-                ":holder": if ended.is_some() { None } else { before.holder },
                 ":fetched": fetched,
             })?;
         self.seal(before.n, sealed.map(|sealed| &sealed.0))
@@ -210,14 +208,20 @@ impl Db {
 
     /// Makes room with the outcome that was read first. Whether there was one.
     fn evict(&mut self, now: Timestamp) -> rusqlite::Result<bool> {
-        let oldest = "SELECT id FROM task WHERE kept IS NOT NULL AND fetched > 0 ORDER BY fetched LIMIT 1";
-        let id: Option<[u8; 16]> =
-            self.connection.prepare_cached(oldest)?.query_row([], |row| row.get(0)).optional()?;
-        let Some(id) = id.map(TaskId::from_bytes) else { return Ok(false) };
-        let Some(before) = self.before(id)? else { return Ok(false) };
-        let task = get(&self.connection, id)?;
-        if let Some(Ok(next)) = task.map(|task| task.apply(Event::Evicted, now)) {
-            self.update(&next, &before)?;
+        let oldest = "SELECT n, version, fetched, kept FROM task WHERE kept IS NOT NULL AND fetched > 0 \
+                      ORDER BY fetched LIMIT 1";
+        let Some(before) = self.connection.prepare_cached(oldest)?.query_row([], before).optional()? else {
+            return Ok(false);
+        };
+        match at(&self.connection, before.n) {
+            Ok(task) => {
+                if let Ok(next) = task.apply(Event::Evicted, now) {
+                    self.update(&next, &before)?;
+                }
+            }
+            // Whatever it says, its result makes room.
+            Err(error) if is_odd(&error) => self.warn_of(before.n),
+            Err(error) => return Err(error),
         }
         self.drop_result(&before)?;
         Ok(true)
@@ -228,34 +232,52 @@ impl Db {
         self.set_kept(before, None)
     }
 
+    /// Says once that a row cannot be read.
+    fn warn_of(&mut self, n: i64) {
+        if self.odd.insert(n) {
+            warn!(number = n, "a task in the store cannot be read and is passed over: `taskgate store check` names it");
+        }
+    }
+
+    /// How much was changed so far: by as much as nothing, if a transaction has nothing to write.
+    pub(super) fn changes(&self) -> u64 {
+        self.connection.total_changes() + self.moved
+    }
+
     pub(super) fn claim(&mut self, query: &ClaimQuery) -> rusqlite::Result<Vec<Task>> {
-        let mut free = Vec::new();
+        let (mut free, mut odd) = (Vec::new(), Vec::new());
         {
             let mut statement = self
                 .connection
-                .prepare_cached("SELECT n, id, holder FROM task WHERE ended IS NULL ORDER BY created, id")?;
+                .prepare_cached("SELECT n, holder FROM task WHERE ended IS NULL ORDER BY created, id")?;
             let mut rows = statement.query([])?;
-            while let Some(row) = rows.next()?
-                && free.len() < query.limit
+            while free.len() < query.limit
+                && let Some(row) = rows.next()?
             {
-                let holder = row.get::<_, Option<[u8; 16]>>(2)?.map(|holder| ReplicaId(u128::from_be_bytes(holder)));
+                let holder = row.get_ref(1)?.as_blob_or_null().ok().flatten().and_then(|bytes| bytes.try_into().ok());
+                let holder = holder.map(|bytes| ReplicaId(u128::from_be_bytes(bytes)));
                 let is_free = holder.is_none_or(|holder| {
                     holder != query.holder && self.leases.until(holder).is_none_or(|until| until <= query.now)
                 });
-                if is_free {
-                    free.push((row.get::<_, i64>(0)?, TaskId::from_bytes(row.get(1)?)));
+                let n = row.get(0)?;
+                match is_free.then(|| at(&self.connection, n)) {
+                    Some(Ok(task)) => free.push((n, task)),
+                    Some(Err(error)) if is_odd(&error) => odd.push(n),
+                    Some(Err(error)) => return Err(error),
+                    None => {}
                 }
             }
         }
-        let mut taken = Vec::new();
-        for (n, id) in free {
+        odd.into_iter().for_each(|n| self.warn_of(n));
+        for (n, task) in &mut free {
             self.connection
                 .prepare_cached("UPDATE task SET holder = ?, version = version + 1 WHERE n = ?")?
-                .execute(params![query.holder.0.to_be_bytes(), n])?;
-            taken.extend(get(&self.connection, id)?);
+                .execute(params![query.holder.0.to_be_bytes(), *n])?;
+            task.lease = Some(Lease { holder: query.holder, until: query.until });
+            task.version += 1;
         }
         self.leases.extend(query.holder, query.until);
-        Ok(taken.into_iter().map(|task| self.leases.seen(task)).collect())
+        Ok(free.into_iter().map(|(_, task)| self.leases.seen(task)).collect())
     }
 
     pub(super) fn put_session(&self, id: Fingerprint, session: &SessionRecord) -> rusqlite::Result<()> {
@@ -296,13 +318,17 @@ pub(super) fn own_tasks_word(own: OwnTasks) -> &'static str {
     }
 }
 
+fn before(row: &Row<'_>) -> rusqlite::Result<Before> {
+    Ok(Before { n: row.get(0)?, version: row.get(1)?, fetched: row.get(2)?, kept: row.get(3)? })
+}
+
 /// A task as it is stored, without its lease's end.
 pub(super) fn get(connection: &Connection, id: TaskId) -> rusqlite::Result<Option<Task>> {
-    connection
-        .prepare_cached(&format!(
-            "SELECT {} FROM task LEFT JOIN sealed ON sealed.n = task.n WHERE task.id = ?",
-            row::COLUMNS
-        ))?
-        .query_row([id.bytes()], row::read)
-        .optional()
+    let mut task = connection.prepare_cached(&format!("{TASK} WHERE task.id = ?"))?;
+    task.query_row([id.bytes()], row::read).optional()
+}
+
+/// The same by its number, which there is.
+pub(super) fn at(connection: &Connection, n: i64) -> rusqlite::Result<Task> {
+    connection.prepare_cached(&format!("{TASK} WHERE task.n = ?"))?.query_row([n], row::read)
 }

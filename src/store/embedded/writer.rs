@@ -1,6 +1,7 @@
 //! The one thread that writes: what waits when a sync ends goes into the next one together.
 
 use std::thread;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -9,6 +10,7 @@ use tracing::{info, warn};
 use crate::task::StoreError;
 
 use super::faults::{Fault, Faults};
+use super::read::PATIENCE;
 use super::trouble::{concerns_one, reason, unavailable};
 use super::write::Db;
 
@@ -167,8 +169,8 @@ impl Transactions {
 
     /// One transaction, all or nothing.
     fn attempt(&mut self, batch: &mut [Box<dyn Write>]) -> rusqlite::Result<()> {
-        let counts = self.db.counts;
-        let outcome = self.transaction(batch);
+        let (counts, changes) = (self.db.counts, self.db.changes());
+        let outcome = self.transaction(batch, changes);
         if outcome.is_err() {
             self.db.counts = counts;
             if !self.db.connection.is_autocommit()
@@ -177,17 +179,22 @@ impl Transactions {
                 warn!(error = reason(&error), "a transaction could not be put back");
             }
         }
-        self.note(outcome.as_ref().err());
+        // What changes nothing does not reach the disk, and tells nothing of it.
+        if outcome.is_err() || self.db.changes() != changes {
+            self.note(outcome.as_ref().err());
+        }
         outcome
     }
 
-    fn transaction(&mut self, batch: &mut [Box<dyn Write>]) -> rusqlite::Result<()> {
+    fn transaction(&mut self, batch: &mut [Box<dyn Write>], changes: u64) -> rusqlite::Result<()> {
         self.faults.prepare(&self.db.connection, &mut self.fault)?;
         self.db.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         for write in batch {
             write.run(&mut self.db)?;
         }
-        self.faults.strike()?;
+        if self.db.changes() != changes {
+            self.faults.strike()?;
+        }
         self.db.connection.prepare_cached("COMMIT")?.execute([])?;
         Ok(())
     }
@@ -226,9 +233,11 @@ fn tell(batch: &mut [Box<dyn Write>], error: Option<&rusqlite::Error>) {
 }
 
 fn checkpoint(connection: &Connection) {
-    // Whoever still reads keeps it from being complete; the next one is.
-    let outcome = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-    if let Err(error) = outcome {
+    // Whoever still reads keeps it from being complete; the next one is. Waiting for them would stop all writes.
+    let outcome = connection
+        .busy_timeout(Duration::ZERO)
+        .and_then(|()| connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
+    if let Err(error) = outcome.and_then(|()| connection.busy_timeout(PATIENCE)) {
         warn!(error = reason(&error), "the store's log could not be emptied");
     }
 }

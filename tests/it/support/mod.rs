@@ -78,6 +78,11 @@ impl Latch {
         Self(watch::Sender::new(false))
     }
 
+    /// An open door.
+    pub fn opened() -> Self {
+        Self(watch::Sender::new(true))
+    }
+
     /// Opens it for good.
     pub fn open(&self) {
         self.0.send_replace(true);

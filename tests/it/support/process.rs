@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -27,8 +28,13 @@ fn program() -> Command {
 
 /// Runs a command of the program to its end.
 pub async fn run(arguments: &[&str]) -> Output {
+    run_in(Path::new("."), &[], arguments).await
+}
+
+/// The same in another directory, with more environment variables.
+pub async fn run_in(directory: &Path, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
     let mut command = program();
-    command.args(arguments);
+    command.current_dir(directory).envs(variables.iter().copied()).args(arguments);
     let ran = tokio::task::spawn_blocking(move || command.output().expect("it can be started"));
     tokio::time::timeout(LIMIT, ran).await.expect("it ends").expect("it was waited for")
 }

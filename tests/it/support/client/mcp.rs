@@ -16,6 +16,9 @@ use super::sse::Events;
 /// The name of the tasks extension.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
+/// The version of the stateless era.
+pub const STATELESS: &str = "2026-07-28";
+
 /// A client session.
 #[derive(Debug)]
 pub struct Client {
@@ -34,6 +37,16 @@ pub struct Client {
 /// A request with an id written exactly so.
 pub fn text_request(id: &str, method: &str, params: &Value) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+}
+
+/// The headers that repeat a stateless request.
+fn routing(body: &str) -> Vec<(&'static str, String)> {
+    let message: Value = serde_json::from_str(body).unwrap_or_default();
+    let Some(method) = message["method"].as_str() else { return Vec::new() };
+    let params = &message["params"];
+    let name = ["name", "uri", "taskId"].iter().find_map(|key| params[key].as_str());
+    let name = name.map(|name| ("mcp-name", name.to_owned()));
+    std::iter::once(("mcp-method", method.to_owned())).chain(name).collect()
 }
 
 impl Client {
@@ -99,6 +112,22 @@ impl Client {
         self
     }
 
+    /// Speaks 2026-07-28: no session, and all that there is to know in each request.
+    pub fn stateless(mut self, capabilities: Value) -> Self {
+        self.meta = json!({
+            "io.modelcontextprotocol/protocolVersion": STATELESS,
+            "io.modelcontextprotocol/clientInfo": {"name": "story", "version": "1"},
+        });
+        self.meta["io.modelcontextprotocol/clientCapabilities"] = capabilities;
+        self.version(STATELESS)
+    }
+
+    /// The same, declaring the tasks extension beside these capabilities.
+    pub fn stateless_with_tasks(self, mut capabilities: Value) -> Self {
+        capabilities["extensions"] = json!({EXTENSION: {}});
+        self.stateless(capabilities)
+    }
+
     /// Uses a session that somebody else opened.
     pub fn in_session(mut self, session: Option<&str>) -> Self {
         self.session = session.map(str::to_owned);
@@ -137,6 +166,8 @@ impl Client {
         if let Some(session) = &self.session {
             headers.push(("mcp-session-id", session));
         }
+        let routing = if self.version == STATELESS { routing(&body) } else { Vec::new() };
+        headers.extend(routing.iter().map(|(name, value)| (*name, value.as_str())));
         headers.extend(self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         headers.retain(|(name, value)| !value.is_empty() && !more.iter().any(|(new, _)| new == name));
         headers.extend(more);
@@ -168,6 +199,13 @@ impl Client {
             params["_meta"] = meta;
         }
         text_request(id, method, &params)
+    }
+
+    /// A retry of `params` with these answers to what `asked` asks.
+    pub async fn retry(&self, method: &str, mut params: Value, asked: &Answer, answers: Value) -> Answer {
+        params["inputResponses"] = answers;
+        params["requestState"] = asked.result()["requestState"].clone();
+        self.request(method, params).await
     }
 
     /// A request and its answer.

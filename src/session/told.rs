@@ -14,7 +14,7 @@ const MAX_RESOURCES: usize = 1_000;
 
 /// What is known of a client whose upstream only speaks the stateless era (2026-07-28).
 #[derive(Debug, Default)]
-pub struct Repeated {
+pub struct Told {
     client_info: Option<String>,
     capabilities: String,
     state: Mutex<State>,
@@ -27,7 +27,7 @@ struct State {
     resources: BTreeSet<String>,
 }
 
-impl Repeated {
+impl Told {
     /// Reads the parameters of `initialize`. Of what the client can do, tasks are left out: they are taskgate's.
     #[must_use]
     pub fn read(params: Option<&str>) -> Self {
@@ -101,19 +101,19 @@ mod tests {
 
     use super::*;
 
-    fn meta(repeated: &Repeated) -> Value {
+    fn meta(told: &Told) -> Value {
         let message = Envelope::read(Bytes::from_static(br#"{"id":1,"method":"x"}"#)).unwrap();
-        serde_json::from_slice::<Value>(&repeated.request(&message)).unwrap()["params"]["_meta"].clone()
+        serde_json::from_slice::<Value>(&told.request(&message)).unwrap()["params"]["_meta"].clone()
     }
 
     #[test]
     fn repeats_what_initialize_said() {
-        let repeated = Repeated::read(Some(
+        let told = Told::read(Some(
             r#"{"clientInfo":{"name":"a","version":"1","title":"A"},"capabilities":{"roots":{},"tasks":{}}}"#,
         ));
-        repeated.set_log_level("info");
+        told.set_log_level("info");
         assert_eq!(
-            meta(&repeated),
+            meta(&told),
             json!({
                 "io.modelcontextprotocol/protocolVersion": "2026-07-28",
                 "io.modelcontextprotocol/clientInfo": {"name": "a", "version": "1", "title": "A"},
@@ -128,21 +128,21 @@ mod tests {
         let client = ClientHello::read(Some(
             r#"{"clientInfo":{"name":"a/b","version":"1"},"capabilities":{"sampling":{"tools":{}}}}"#,
         ));
-        let meta = meta(&Repeated::recalled(&client));
+        let meta = meta(&Told::recalled(&client));
         assert_eq!(meta["io.modelcontextprotocol/clientInfo"], json!({"name": "a/b", "version": "1"}));
         assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({"sampling": {}}));
     }
 
     #[tokio::test]
     async fn tells_when_other_resources_are_followed() {
-        let repeated = Repeated::read(None);
-        let changed = repeated.changed();
-        repeated.follow("a");
-        repeated.follow("b");
+        let told = Told::read(None);
+        let changed = told.changed();
+        told.follow("a");
+        told.follow("b");
         changed.await;
-        let changed = repeated.changed();
-        repeated.unfollow("a");
+        let changed = told.changed();
+        told.unfollow("a");
         changed.await;
-        assert_eq!(repeated.resources(), ["b"]);
+        assert_eq!(told.resources(), ["b"]);
     }
 }

@@ -1,0 +1,222 @@
+//! Questions of a server: before the handle by an answer that asks and a retry, after it by the task.
+
+use super::*;
+use crate::support::upstream::Script;
+
+const GO_ON: &str = r#"{"message":"go on?","requestedSchema":{"type":"object","properties":{}},"elicitationId":"e1"}"#;
+
+fn question() -> Value {
+    serde_json::from_str(GO_ON).expect("JSON")
+}
+
+/// Asks at once, works until the latch opens, says what was answered.
+fn asks_first(latch: &Latch) -> Script {
+    let latch = latch.clone();
+    script::script(move |mut call| {
+        let latch = latch.clone();
+        async move {
+            let answer = call.ask(&json!("q"), "elicitation/create", &question()).await;
+            latch.passed().await;
+            call.say(&answer["result"].to_string());
+        }
+    })
+}
+
+async fn asking(latch: &Latch, threshold_ms: u64) -> (Upstream, Gate) {
+    let upstream = Upstream::builder().tool("ask", asks_first(latch)).start().await;
+    let gate = bridged(&upstream, threshold_ms, "").await;
+    (upstream, gate)
+}
+
+fn call(arguments: Value) -> Value {
+    json!({"name": "ask", "arguments": arguments})
+}
+
+#[tokio::test]
+async fn a_question_ends_the_request_and_its_retry_goes_on_with_the_call() {
+    let latch = Latch::new();
+    let (upstream, gate) = asking(&latch, 30_000).await;
+    latch.open();
+    for client in [plain(&gate), tasks(&gate)] {
+        let first = client.call("ask", json!({"n": 1})).await;
+        let (key, request) = asked(&first).remove(0);
+        assert_eq!(request["method"], "elicitation/create");
+        assert_eq!(request["params"]["message"], "go on?");
+        assert!(request["params"].get("elicitationId").is_none());
+        let answers = json!({key: {"action": "accept", "content": {"cells": 12}}});
+        let done = client.retry("tools/call", call(json!({"n": 1})), &first, answers).await;
+        assert_eq!(done.result()["resultType"], "complete");
+        assert_eq!(done.text(), r#"{"action":"accept","content":{"cells":12}}"#);
+    }
+    assert_eq!(upstream.calls("ask").len(), 2, "a retry is no second call");
+}
+
+#[tokio::test]
+async fn never_a_task_because_of_a_question_but_a_retry_may_become_one() {
+    let latch = Latch::new();
+    let (_upstream, gate) = asking(&latch, 60).await;
+    let client = tasks(&gate);
+    let first = client.call("ask", json!({})).await;
+    let (key, _) = asked(&first).remove(0);
+    tokio::time::sleep(ms(150)).await;
+    gate.gauge("running_tasks", 0).await;
+    let handle = client.retry("tools/call", call(json!({})), &first, json!({key: {"action": "decline"}})).await;
+    assert_eq!(handle.result()["resultType"], "task", "{}", handle.raw);
+    latch.open();
+    let ended = client.task_end(&handle.task()).await;
+    assert_eq!(ended.result()["result"]["content"][0]["text"], r#"{"action":"decline"}"#);
+}
+
+#[tokio::test]
+async fn only_its_own_request_and_owner_come_back_to_a_call() {
+    let latch = Latch::new();
+    let (upstream, gate) = asking(&latch, 30_000).await;
+    let client = tasks(&gate).bearer("a");
+    let first = client.call("ask", json!({"n": 1})).await;
+    let (key, _) = asked(&first).remove(0);
+    let answers = json!({key: {"action": "accept", "content": {}}});
+    let state = first.result()["requestState"].as_str().expect("a state").to_owned();
+    let with = |state: &str, n: u64| {
+        let mut params = call(json!({"n": n}));
+        params["inputResponses"] = answers.clone();
+        params["requestState"] = json!(state);
+        params
+    };
+    let other = tasks(&gate).bearer("b");
+    let nobody = tasks(&gate);
+    for (client, params) in [
+        (&client, with(&format!("{state}-TAMPERED"), 1)),
+        (&client, with("", 1)),
+        (&client, with(&state, 2)),
+        (&other, with(&state, 1)),
+        (&nobody, with(&state, 1)),
+    ] {
+        let refused = client.request("tools/call", params).await;
+        assert_eq!((refused.status, refused.code()), (200, -32602), "{}", refused.raw);
+    }
+    assert!(upstream.answers().is_empty(), "the server was told nothing");
+    latch.open();
+    let done = client.retry("tools/call", call(json!({"n": 1})), &first, answers.clone()).await;
+    assert_eq!(done.result()["resultType"], "complete");
+    let late = client.retry("tools/call", call(json!({"n": 1})), &first, answers.clone()).await;
+    assert_eq!(late.reason(), "outcome_unknown", "{}", late.raw);
+}
+
+#[tokio::test]
+async fn of_two_retries_one_wins() {
+    let latch = Latch::new();
+    let (upstream, gate) = asking(&latch, 30_000).await;
+    let client = plain(&gate);
+    let first = client.call("ask", json!({})).await;
+    let (key, _) = asked(&first).remove(0);
+    let answers = json!({key: {"action": "accept", "content": {}}});
+    let retry = || client.retry("tools/call", call(json!({})), &first, answers.clone());
+    let both = async {
+        let (one, two) = tokio::join!(retry(), async {
+            eventually("the first is through", || !upstream.answers().is_empty()).await;
+            let two = retry().await;
+            latch.open();
+            two
+        });
+        (one, two)
+    };
+    let (one, two) = both.await;
+    assert_eq!(one.result()["resultType"], "complete");
+    assert_eq!(two.code(), -32602, "{}", two.raw);
+    assert_eq!(upstream.answers().len(), 1);
+}
+
+#[tokio::test]
+async fn questions_in_flight_go_out_together_and_what_is_missing_is_asked_again() {
+    let upstream = Upstream::builder()
+        .tool(
+            "ask",
+            script::script(|mut call| async move {
+                let one = call.pose(&json!(1), "elicitation/create", &question());
+                let two = call.pose(&json!(2), "roots/list", &json!({}));
+                let (one, two) = (one.await.unwrap_or_default(), two.await.unwrap_or_default());
+                call.say(&json!([one["result"], two["result"]]).to_string());
+            }),
+        )
+        .start()
+        .await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    let client = plain(&gate);
+    let first = client.call("ask", json!({})).await;
+    let questions = asked(&first);
+    assert_eq!(questions.len(), 2);
+    let of = |method: &str| questions.iter().find(|(_, asked)| asked["method"] == method).expect("asked").0.clone();
+    let (confirm, roots) = (of("elicitation/create"), of("roots/list"));
+    let partial = json!({confirm.clone(): {"action": "cancel"}, "unknown": {"x": 1}});
+    let second = client.retry("tools/call", call(json!({})), &first, partial).await;
+    assert_eq!(asked(&second).iter().map(|(key, _)| key.clone()).collect::<Vec<_>>(), [roots.clone()]);
+    assert_ne!(second.result()["requestState"], first.result()["requestState"]);
+    let done = client.retry("tools/call", call(json!({})), &second, json!({roots: {"roots": []}})).await;
+    assert_eq!(done.text(), r#"[{"action":"cancel"},{"roots":[]}]"#);
+}
+
+#[tokio::test]
+async fn what_was_not_declared_is_never_asked() {
+    let latch = Latch::new();
+    let (upstream, gate) = asking(&latch, 30_000).await;
+    latch.open();
+    let client = gate.client().stateless(json!({"roots": {}}));
+    assert_eq!(client.call("ask", json!({})).await.text(), r#"{"action":"decline"}"#);
+    assert_eq!(upstream.answers().len(), 1);
+}
+
+#[tokio::test]
+async fn nobody_comes_back_and_the_server_is_told_so() {
+    let upstream = Upstream::builder().tool("ask", script::curious(&Latch::opened())).start().await;
+    let gate = bridged(&upstream, 30_000, "input_timeout = \"150ms\"").await;
+    let client = plain(&gate);
+    let first = client.call("ask", json!({})).await;
+    let (key, _) = asked(&first).remove(0);
+    eventually("it is declined", || !upstream.answers().is_empty()).await;
+    // Its outcome waits for who comes late.
+    let late = client.retry("tools/call", call(json!({})), &first, json!({key: {"action": "accept"}})).await;
+    assert_eq!(late.text(), r#"{"action":"decline"}"#);
+}
+
+#[tokio::test]
+async fn after_the_handle_the_task_asks() {
+    let latch = Latch::new();
+    let upstream = Upstream::builder().tool("ask", script::curious(&latch)).start().await;
+    let gate = bridged(&upstream, 30, "").await;
+    let client = tasks(&gate);
+    let task = client.call("ask", json!({})).await.task();
+    latch.open();
+    let waits = crate::support::dialect::reaches(&client, &task, "input_required").await;
+    let requests = waits.result()["inputRequests"].as_object().expect("questions").clone();
+    let (key, request) = requests.into_iter().next().expect("one");
+    assert_eq!(request["method"], "elicitation/create");
+    let ignored = client.update_task(&task, json!({"unknown": {"x": 1}})).await;
+    assert_eq!(ignored.result(), &json!({"resultType": "complete"}));
+    let answered = client.update_task(&task, json!({key: {"action": "accept", "content": {"a": 1}}})).await;
+    assert_eq!(answered.result(), &json!({"resultType": "complete"}));
+    let ended = client.task_end(&task).await;
+    assert_eq!(ended.result()["result"]["content"][0]["text"], r#"{"action":"accept","content":{"a":1}}"#);
+}
+
+#[tokio::test]
+async fn prompts_ask_too() {
+    let upstream = Upstream::builder()
+        .on(
+            "prompts/get",
+            script::script(|mut call| async move {
+                let answer =
+                    call.ask(&json!(5), "sampling/createMessage", &json!({"messages": [], "maxTokens": 1})).await;
+                call.result(&json!({"messages": [{"role": "user", "content": answer["result"]["content"]}]}));
+            }),
+        )
+        .start()
+        .await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    let client = plain(&gate);
+    let params = json!({"name": "p", "arguments": {"a": "b"}});
+    let first = client.request("prompts/get", params.clone()).await;
+    let (key, _) = asked(&first).remove(0);
+    let said = json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "said"}});
+    let done = client.retry("prompts/get", params, &first, json!({key: said})).await;
+    assert_eq!(done.result()["messages"][0]["content"]["text"], "said");
+}

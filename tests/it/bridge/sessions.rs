@@ -1,0 +1,122 @@
+//! The sessions that taskgate has upstream for clients which have none.
+
+use super::*;
+
+#[tokio::test]
+async fn b101_one_owner_has_no_more_sessions_than_configured() {
+    let upstream = Upstream::builder().tool("count", script::says("counted")).start().await;
+    let gate = Gate::start(&upstream, &format!("{PATIENT}{ALWAYS}bridge_max_sessions = 2\n")).await;
+    let clients: Vec<Client> = (0..4)
+        .map(|kind| gate.client().bearer("a").stateless(json!({"roots": {}, "experimental": {"kind": kind}})))
+        .collect();
+    let calls = (0..200).map(|n| clients[n % 4].call("count", json!({"n": n})));
+    for answer in join_all(calls).await {
+        assert_eq!(answer.text(), "counted");
+    }
+    let mut open = 0;
+    for seen in upstream.all() {
+        match (seen.method(), &*seen.http) {
+            ("initialize", _) => open += 1,
+            (_, "DELETE") => open -= 1,
+            _ => {}
+        }
+        assert!(open <= 2, "{open} at a time");
+    }
+    assert!(upstream.of("initialize").len() >= 4, "each kind of client has a session of its own");
+    let one = gate.client().bearer("b").stateless(json!({}));
+    let before = upstream.of("initialize").len();
+    for answer in join_all((0..50).map(|n| one.call("count", json!({"n": n})))).await {
+        assert_eq!(answer.text(), "counted");
+    }
+    assert_eq!(upstream.of("initialize").len(), before + 1, "one kind of client, one session");
+}
+
+#[tokio::test]
+async fn b09_two_credentials_never_share_a_session() {
+    let latch = Latch::new();
+    let upstream = tools(&latch).start().await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    for token in ["a", "b"] {
+        let client = tasks(&gate).bearer(token);
+        assert_eq!(client.call("who", json!({"ms": 0})).await.text(), format!("Bearer {token}"));
+        assert_eq!(client.call("fast", json!({})).await.text(), "fast end");
+    }
+    // Who has no credential has a session of its own for every call, and that is closed after it.
+    for _ in 0..2 {
+        assert_eq!(tasks(&gate).call("who", json!({"ms": 0})).await.text(), "none");
+    }
+    let calls: Vec<_> = upstream.all().into_iter().filter(|seen| seen.method() == "tools/call").collect();
+    let sessions: HashSet<_> = calls.iter().map(|call| call.session().expect("a session").to_owned()).collect();
+    assert_eq!(sessions.len(), 4);
+    for call in &calls {
+        let mates = calls.iter().filter(|other| other.session() == call.session());
+        assert!(mates.clone().all(|other| other.header("authorization") == call.header("authorization")));
+    }
+    eventually("both are closed", || upstream.http("DELETE").len() == 2).await;
+}
+
+#[tokio::test]
+async fn sharing_among_callers_without_a_credential_is_written_by_hand() {
+    let upstream = Upstream::builder().tool("fast", script::says("fast end")).start().await;
+    let gate = Gate::start(&upstream, "[upstream]\nbridge = \"always\"\nbridge_sessions = \"shared\"\n").await;
+    for _ in 0..3 {
+        assert_eq!(plain(&gate).call("fast", json!({})).await.text(), "fast end");
+    }
+    assert_eq!(upstream.of("initialize").len(), 1);
+}
+
+#[tokio::test]
+async fn a_session_that_the_server_has_lost_is_opened_again_and_the_call_runs_once() {
+    let upstream = Upstream::builder().tool("fast", script::says("fast end")).start().await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    let client = tasks(&gate).bearer("a");
+    assert_eq!(client.call("fast", json!({})).await.text(), "fast end");
+    upstream.forget_sessions();
+    assert_eq!(client.call("fast", json!({})).await.text(), "fast end");
+    assert_eq!(upstream.of("initialize").len(), 2);
+    assert_eq!(upstream.calls("fast").len(), 3, "one was refused for its session");
+}
+
+#[tokio::test]
+async fn an_upstream_that_opens_no_session_answers_itself() {
+    let denied = script::responds(401, &[("www-authenticate", "Bearer realm=\"meshes\"")], b"who are you?");
+    let upstream = Upstream::builder().on("initialize", denied).start().await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    let answer = tasks(&gate).call("fast", json!({})).await;
+    assert_eq!(answer.status, 401);
+    assert_eq!(answer.header("www-authenticate"), Some("Bearer realm=\"meshes\""));
+    let gone = Gate::at("http://127.0.0.1:9/mcp", ALWAYS).await;
+    let answer = tasks(&gone).call("fast", json!({})).await;
+    assert_eq!((answer.status, answer.reason()), (200, "upstream_unreachable"));
+}
+
+#[tokio::test]
+async fn a_server_without_session_ids_is_bridged_too() {
+    let latch = Latch::new();
+    let upstream = tools(&latch).without_sessions().start().await;
+    let gate = bridged(&upstream, 30, "").await;
+    let client = tasks(&gate).bearer("a");
+    assert_eq!(client.call("fast", json!({})).await.text(), "fast end");
+    let task = client.call("slow", json!({})).await.task();
+    latch.open();
+    assert_eq!(client.task_end(&task).await.result()["status"], "completed");
+    assert!(upstream.all().iter().all(|seen| seen.session().is_none()));
+    assert_eq!(upstream.of("initialize").len(), 1);
+}
+
+#[tokio::test]
+async fn tasks_belong_to_the_credential_that_made_them() {
+    let latch = Latch::new();
+    let upstream = tools(&latch).start().await;
+    let gate = bridged(&upstream, 30, "").await;
+    let task = tasks(&gate).bearer("a").call("slow", json!({})).await.task();
+    for stranger in [tasks(&gate).bearer("b"), tasks(&gate)] {
+        for method in ["tasks/get", "tasks/cancel"] {
+            let answer = stranger.request(method, json!({"taskId": task})).await;
+            assert_eq!((answer.status, answer.code()), (200, -32602), "{method}");
+            assert_eq!(answer.error()["message"], "Task is not available in this session");
+        }
+    }
+    latch.open();
+    assert_eq!(tasks(&gate).bearer("a").task_end(&task).await.result()["status"], "completed");
+}

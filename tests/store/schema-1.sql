@@ -1,0 +1,71 @@
+-- A store of schema 1, dumped by SQLite. Never change it.
+PRAGMA auto_vacuum = 2;
+PRAGMA application_id = 1952936820;
+PRAGMA user_version = 1;
+BEGIN TRANSACTION;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
+INSERT INTO "meta" VALUES('secret',X'2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A');
+CREATE TABLE result (n INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
+INSERT INTO "result" VALUES(5,X'7B22636F6E74656E74223A5B5D7D');
+INSERT INTO "result" VALUES(6,X'7B22636F6E74656E74223A5B5D7D');
+CREATE TABLE sealed (n INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
+INSERT INTO "sealed" VALUES(2,X'7B22626F6479223A317D');
+INSERT INTO "sealed" VALUES(3,X'00FF0A27');
+INSERT INTO "sealed" VALUES(4,X'00FF0A27');
+CREATE TABLE session (
+    id             BLOB PRIMARY KEY,
+    client         TEXT NOT NULL,
+    declares_tasks INTEGER NOT NULL,
+    capabilities   TEXT NOT NULL,
+    version        TEXT NOT NULL,
+    own_tasks      TEXT NOT NULL,
+    minted         INTEGER NOT NULL,
+    ended          INTEGER NOT NULL,
+    expires        INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO "session" VALUES(X'09090909090909090909090909090909','client/1',1,'{"elicitation":{}}','2025-11-25','core',1,0,1800000000000);
+CREATE TABLE task (
+    n             INTEGER PRIMARY KEY,
+    id            BLOB NOT NULL UNIQUE,
+    version       INTEGER NOT NULL,
+    upstream      TEXT NOT NULL,
+    tool          TEXT NOT NULL,
+    made          TEXT NOT NULL,
+    owner         TEXT NOT NULL,
+    credential    BLOB,
+    session       BLOB,
+    open_by_id    INTEGER NOT NULL,
+    listed        BLOB,              -- the session whose list it stands in
+    created       INTEGER NOT NULL,
+    updated       INTEGER NOT NULL,
+    retention     INTEGER NOT NULL,
+    poll_interval INTEGER NOT NULL,
+    threshold     INTEGER NOT NULL,
+    status        TEXT NOT NULL,
+    detail        TEXT,              -- the data of the status, as JSON
+    ended         INTEGER,
+    expires       INTEGER,
+    forgotten     INTEGER,
+    execution     TEXT NOT NULL,
+    cursor        TEXT,              -- of a stream, or the id of a task of the upstream's
+    wait          INTEGER,
+    holder        BLOB,              -- who runs it
+    fetched       INTEGER NOT NULL,  -- 0, or the place in the order in which outcomes were read
+    kept          INTEGER            -- bytes of its result, while that is kept
+) STRICT;
+INSERT INTO "task" VALUES(1,X'01010101010101010101010101010101',3,'/mcp','slow','ext','auto',X'07070707070707070707070707070707',X'09090909090909090909090909090909',0,NULL,1700000000001,1700000001000,86400000,2000,4500,'working',NULL,NULL,NULL,NULL,'unstarted',NULL,NULL,NULL,0,NULL);
+INSERT INTO "task" VALUES(2,X'02020202020202020202020202020202',3,'/mcp','slow','ext','auto',X'07070707070707070707070707070707',X'09090909090909090909090909090909',0,NULL,1700000000002,1700000001000,86400000,2000,4500,'working',NULL,NULL,NULL,NULL,'local',NULL,NULL,X'00000010000000000000000000000000',0,NULL);
+INSERT INTO "task" VALUES(3,X'03030303030303030303030303030303',3,'/mcp','slow','ext','auto',X'07070707070707070707070707070707',X'09090909090909090909090909090909',0,NULL,1700000000003,1700000001000,86400000,2000,4500,'working','{"note":{"progress":"1","total":"1e400","message":"a \"quote\""}}',NULL,NULL,NULL,'resumable','17',250,X'00000010000000000000000000000000',0,NULL);
+INSERT INTO "task" VALUES(4,X'04040404040404040404040404040404',3,'/mcp','slow','core','auto',X'07070707070707070707070707070707',X'09090909090909090909090909090909',0,NULL,1700000000004,1700000001000,86400000,2000,4500,'input_required','{"note":{"progress":"1","total":"1e400","message":"a \"quote\""},"questions":[{"key":"ask-abababababababababababababababab","method":"elicitation/create","params":"{\"n\":9007199254740993}","upstream_id":"7"}]}',NULL,NULL,NULL,'delegated','t-1',NULL,X'00000010000000000000000000000000',0,NULL);
+INSERT INTO "task" VALUES(5,X'05050505050505050505050505050505',3,'/mcp','slow','ext','session',NULL,X'09090909090909090909090909090909',0,X'09090909090909090909090909090909',1700000000005,1700000001000,86400000,2000,4500,'completed','{"bytes":14}',1700000001000,1700086401000,1700172801000,'local',NULL,NULL,NULL,1,14);
+INSERT INTO "task" VALUES(6,X'06060606060606060606060606060606',3,'/mcp','slow','job','auto',NULL,X'09090909090909090909090909090909',1,NULL,1700000000006,1700000001000,86400000,2000,4500,'completed','{"bytes":14,"tool_error":"it said no"}',1700000001000,1700086401000,1700172801000,'local',NULL,NULL,NULL,0,14);
+INSERT INTO "task" VALUES(7,X'07070707070707070707070707070707',3,'/mcp','slow','job','id',NULL,NULL,0,NULL,1700000000007,1700000001000,86400000,2000,4500,'failed','{"error":{"code":-32000,"message":"no","data":{"n":9007199254740993}}}',1700000001000,1700086401000,1700172801000,'local',NULL,NULL,NULL,0,NULL);
+INSERT INTO "task" VALUES(8,X'08080808080808080808080808080808',3,'/mcp','slow','ext','auto',X'07070707070707070707070707070707',X'09090909090909090909090909090909',0,NULL,1700000000008,1700000001000,86400000,2000,4500,'failed','{"reason":"outcome_unknown","text":"lost"}',1700000001000,1700086401000,1700172801000,'local',NULL,NULL,NULL,0,NULL);
+INSERT INTO "task" VALUES(9,X'09090909090909090909090909090909',3,'/mcp','slow','core','auto',X'07070707070707070707070707070707',X'09090909090909090909090909090909',0,NULL,1700000000009,1700000001000,86400000,2000,4500,'cancelled',NULL,1700000001000,1700086401000,1700172801000,'local',NULL,NULL,NULL,0,NULL);
+CREATE INDEX task_listed ON task (listed, upstream, created, id) WHERE listed IS NOT NULL;
+CREATE INDEX task_running ON task (created, id, holder) WHERE ended IS NULL;
+CREATE INDEX task_kept ON task (fetched, kept) WHERE kept IS NOT NULL;
+CREATE INDEX task_expires ON task (expires) WHERE kept IS NOT NULL;
+CREATE INDEX task_forgotten ON task (forgotten, expires) WHERE forgotten IS NOT NULL;
+CREATE INDEX session_expires ON session (expires);
+COMMIT;
