@@ -48,7 +48,7 @@ impl Gateway {
     /// A call by the name of a job tool: ours, or one of the upstream's own.
     async fn job_or_call(&self, caller: Caller, kind: JobTool, message: &Envelope, id: &Id) -> Reply {
         let params = Params::peek(message.params());
-        match self.job_call(&caller, kind, &params).await {
+        match self.job_call(&caller, kind, message).await {
             Some(job) => self.job(caller, job, id).await,
             None => self.start_call(&caller, message, &params, id),
         }

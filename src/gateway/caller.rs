@@ -219,7 +219,7 @@ impl Caller {
     pub(super) fn as_read(&self, result: Bytes) -> Bytes {
         match self.era {
             Era::Stateless => with_result_type(&result),
-            Era::Handshake if self.leg.told().is_some() => upward::result(method::TOOLS_CALL, &result),
+            Era::Handshake if self.leg.repeated().is_some() => upward::result(method::TOOLS_CALL, &result),
             Era::Handshake if self.leg.upstream.facts.stateless() == Speaks::Yes => without_result_type(&result),
             Era::Handshake => result,
         }

@@ -46,7 +46,7 @@ impl Gateway {
             session.end();
             self.remember(&leg.upstream, &session);
             self.end_tasks(&session).await;
-            let status = if session.told().is_some() { StatusCode::NO_CONTENT } else { StatusCode::OK };
+            let status = if session.repeated().is_some() { StatusCode::NO_CONTENT } else { StatusCode::OK };
             self.delete_when_idle(leg, session);
             return Answer::empty(status);
         }

@@ -52,7 +52,7 @@ pub(super) fn ground(route: &Route, message: &Envelope, params: &Params<'_>) -> 
 }
 
 /// Whether a request is translated if its upstream does not speak its era.
-fn wants_bridge(route: &Route, params: &Params<'_>) -> bool {
+pub(super) fn wants_bridge(route: &Route, params: &Params<'_>) -> bool {
     match route.upstream.options.bridging.bridge {
         Bridge::Always => true,
         Bridge::Auto => params.meta().declares_tasks,

@@ -10,7 +10,7 @@ use crate::call::{Answer, Body, Error, Outgoing, Step, Steps, outlet};
 use crate::dialect::Dialect;
 use crate::jsonrpc::{Edit, Envelope, Id, splice};
 use crate::mcp::{ClientHello, Lists, OwnTasks, ServerHello, Version, header, with_extension, with_tasks};
-use crate::session::{Hello, Told};
+use crate::session::{Hello, Repeated};
 use crate::task::OwnerMode;
 
 use super::caller::Caller;
@@ -24,7 +24,7 @@ pub(super) struct Greeting<'a> {
     /// The id of the session, where the upstream gives none.
     pub(super) minted: Option<&'a str>,
     /// What each request is going to repeat, for an upstream without sessions.
-    pub(super) told: Option<Arc<Told>>,
+    pub(super) repeated: Option<Arc<Repeated>>,
 }
 
 impl Gateway {
@@ -41,9 +41,9 @@ impl Gateway {
         if self.knows_only_stateless(&caller) {
             return self.hello_upwards(caller, message, id);
         }
-        let (tell, head) = oneshot::channel();
+        let (told, head) = oneshot::channel();
         let mut assignment = self.assignment(&caller, message.text().clone(), id);
-        assignment.head = Some(tell);
+        assignment.head = Some(told);
         assignment.log = None;
         assignment.inline = usize::MAX;
         let steps = self.inner.worker.start(assignment);
@@ -64,7 +64,7 @@ impl Gateway {
             {
                 return answer;
             }
-            let greeting = Greeting { client, minted: minted.as_deref(), told: None };
+            let greeting = Greeting { client, minted: minted.as_deref(), repeated: None };
             gateway.greeted(&caller, greeting, answer, &head)
         });
         Reply { outgoing: Outgoing::Later(steps), framing: Framing::AsItComes, method, dialect }
@@ -74,12 +74,12 @@ impl Gateway {
     pub(super) fn greeted(
         &self,
         caller: &Caller,
-        Greeting { client, minted, told }: Greeting<'_>,
+        Greeting { client, minted, repeated }: Greeting<'_>,
         mut answer: Answer,
         head: &HeaderMap,
     ) -> Answer {
         let heard = message_in(&answer);
-        if told.is_none() {
+        if repeated.is_none() {
             caller.leg.upstream.facts.heard_initialize(answer.status, heard.as_ref());
         }
         let Some(message) = heard.filter(|_| answer.status.is_success()) else { return answer };
@@ -88,8 +88,8 @@ impl Gateway {
         let announced = self.announced(caller, &server, &result);
         let upstream = &caller.leg.upstream;
         let id = head.get(header::SESSION_ID).and_then(|id| id.to_str().ok());
-        upstream.answered_hello(id.or(minted.filter(|_| told.is_some())));
-        let hello = Hello { client, server, told };
+        upstream.answered_hello(id.or(minted.filter(|_| repeated.is_some())));
+        let hello = Hello { client, server, repeated };
         let session = match id {
             Some(id) => Some(upstream.sessions.open(id, hello)),
             None => minted.map(|id| upstream.sessions.mint(id, hello)),

@@ -7,13 +7,14 @@ use tokio::time::Instant;
 
 use crate::call::{Error, Outgoing, Side, outlet};
 use crate::dialect::{JobNames, error_object, job};
-use crate::jsonrpc::{Id, Rope, entries, rope_response};
-use crate::mcp::Params;
+use crate::jsonrpc::{Envelope, Id, Rope, entries, rope_response};
+use crate::mcp::{Era, Params};
 use crate::task::{ListQuery, OwnerMode, StoreError, Task, TaskId};
 use crate::worker::Marking;
 
 use super::access;
 use super::caller::Caller;
+use super::job_input::JobInput;
 use super::wait::{EVENTS, kept_whole};
 use super::{Gateway, Reply};
 
@@ -26,9 +27,11 @@ const LISTED: usize = 100;
 #[derive(Debug)]
 pub(super) struct JobCall {
     tool: JobTool,
-    job_id: Option<String>,
+    pub(super) job_id: Option<String>,
     wait: Result<Option<Duration>, ()>,
-    names: JobNames,
+    pub(super) names: JobNames,
+    /// How the job's questions are asked and answered, of a client that cannot be asked on the way.
+    pub(super) input: Option<JobInput>,
 }
 
 /// One of the tools that taskgate adds.
@@ -53,7 +56,8 @@ impl Gateway {
     }
 
     /// The call of a job tool, unless the upstream has a tool of that name and the job is none of ours.
-    pub(super) async fn job_call(&self, caller: &Caller, kind: JobTool, params: &Params<'_>) -> Option<JobCall> {
+    pub(super) async fn job_call(&self, caller: &Caller, kind: JobTool, message: &Envelope) -> Option<JobCall> {
+        let params = Params::peek(message.params());
         let tool = params.name()?;
         let arguments = entries(params.arguments().unwrap_or_default());
         let job_id = arguments.get("job_id").and_then(|text| serde_json::from_str::<String>(text).ok());
@@ -69,7 +73,8 @@ impl Gateway {
             return None;
         }
         let wait = seconds(arguments.get("wait_s").copied());
-        Some(JobCall { tool: kind, job_id, wait, names: names.unwrap_or_default() })
+        let asked = (caller.era == Era::Stateless).then(|| JobInput::of(caller, message));
+        Some(JobCall { tool: kind, job_id, wait, names: names.unwrap_or_default(), input: asked })
     }
 
     /// Whether this caller can be told apart from others, so that it has jobs of its own to list.
@@ -110,9 +115,13 @@ impl Gateway {
             let text = job::bad_arguments("wait_s is a number of seconds, from 0 to 25.");
             return self.says(&caller, id, caller.as_told(text.into()));
         };
+        let task = match self.hear(task, &call).await {
+            Ok(task) => task,
+            Err(error) => return self.fails(&caller, id, &error),
+        };
         let until = caller.received + self.how_long(&caller, &task, asked);
         if task.status.ended().is_some() || until <= Instant::now() {
-            let text = self.job_text(&caller, &task, &call.names).await;
+            let text = self.job_said(&caller, &task, &call).await;
             return self.says(&caller, id, text);
         }
         let (steps, receiver) = outlet(EVENTS, self.log(&caller));
@@ -121,7 +130,7 @@ impl Gateway {
         drop(self.inner.worker.work.spawn(async move {
             let steps = Arc::new(steps);
             if let Some(task) = gateway.wait(&caller, task, Some(until), (Marking::Plain, &steps)).await {
-                let text = gateway.job_text(&caller, &task, &call.names).await;
+                let text = gateway.job_said(&caller, &task, &call).await;
                 gateway.tally(&caller).done(Side::None);
                 steps.done(kept_whole(&steps, rope_response(&id, text))).await;
             }
@@ -143,7 +152,7 @@ impl Gateway {
     }
 
     /// How a job stands, as text; marks an outcome as read.
-    async fn job_text(&self, caller: &Caller, task: &Task, names: &JobNames) -> Rope {
+    pub(super) async fn job_text(&self, caller: &Caller, task: &Task, names: &JobNames) -> Rope {
         let result = match self.outcome_of(caller, task).await {
             Ok(result) => result,
             Err(Error::StoreUnavailable) => {

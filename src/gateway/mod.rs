@@ -11,6 +11,7 @@ mod end;
 mod eras;
 mod forward;
 mod hello;
+mod job_input;
 mod jobs;
 mod listen;
 mod options;
@@ -215,7 +216,7 @@ impl Gateway {
         if caller.leg.session.as_ref().is_some_and(is_over) {
             return caller.reply(self.refuse(&caller, &message, &Error::SessionEnded)).into();
         }
-        if caller.leg.told().is_some() {
+        if caller.leg.repeated().is_some() {
             return self.upwards(caller, message, params);
         }
         match (message.kind(), message.id().cloned()) {

@@ -76,7 +76,7 @@ impl Gateway {
         let record = SessionRecord {
             client: hello.client.clone(),
             server: hello.server.clone(),
-            era: if hello.told.is_some() { Era::Stateless } else { Era::Handshake },
+            era: if hello.repeated.is_some() { Era::Stateless } else { Era::Handshake },
             minted: session.minted,
             ended: session.is_ended(),
             expires: tasks.now().plus(upstream.sessions.idle().saturating_add(REMEMBERED)),

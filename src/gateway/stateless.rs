@@ -33,6 +33,10 @@ impl Gateway {
                 plain(Answer::empty(StatusCode::ACCEPTED)).into()
             }
             (Kind::Request, Some(id)) => match eras::ground(&route, &message, params) {
+                // It is refused whatever its upstream speaks.
+                None if self.is_refused(&route, &request, (&message, params)) => {
+                    self.bridged(route, request, message, &id).into()
+                }
                 Some(ground) => self.on(ground, (route, request, message), &id),
                 None => self.later(|gateway| async move {
                     let ground = gateway.learnt(&route, &request, &message).await;
@@ -44,6 +48,14 @@ impl Gateway {
             },
             _ => self.sealed(&route, &request, &message).into(),
         }
+    }
+
+    /// Whether a call that would be translated is not sent at all.
+    fn is_refused(&self, route: &Arc<Route>, request: &Request, message: (&Envelope, &Params<'_>)) -> bool {
+        let caller = self.alone(route, request, message);
+        message.0.method() == method::TOOLS_CALL
+            && eras::wants_bridge(route, message.1)
+            && self.check_call(&caller, message.1).is_err()
     }
 
     /// The one place where it is decided whether a request is passed, acted on, or translated.
@@ -66,7 +78,7 @@ impl Gateway {
         let caller = self.native_caller(route, request, (&message, &params));
         match message.method() {
             // One goes on for as long as its client listens, the other has no place in this era: as they come.
-            method::SUBSCRIPTIONS_LISTEN | method::INITIALIZE => self.sealed(route, request, &message).into(),
+            method::LISTEN | method::INITIALIZE => self.sealed(route, request, &message).into(),
             method::DISCOVER | method::TOOLS_LIST | method::TOOLS_CALL => match agreed(request, &message) {
                 Ok(()) if message.method() == method::DISCOVER => self.discover(caller, &message, id).into(),
                 Ok(()) => self.request(caller, message, &params, id),

@@ -157,7 +157,7 @@ impl Gateway {
     }
 
     /// Hands in an answer; only the first one to an open question counts.
-    async fn hand_in(&self, task: &Task, key: QuestionKey, response: Bytes) -> Result<(), StoreError> {
+    pub(super) async fn hand_in(&self, task: &Task, key: QuestionKey, response: Bytes) -> Result<(), StoreError> {
         match self.inner.worker.tasks.apply(task.id, Event::Answered(key.clone()), None).await {
             Ok(_) => self.inner.worker.ports.answer(task.id, key, response),
             Err(ApplyError::Rejected(_) | ApplyError::Missing | ApplyError::Superseded) => {}

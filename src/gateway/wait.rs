@@ -11,11 +11,12 @@ use tokio::time::Instant;
 use crate::call::{Answer, Error, Outgoing, Outlet, Side, outlet};
 use crate::dialect::core;
 use crate::jsonrpc::{Id, Rope, error_response, rope_response};
-use crate::mcp::Params;
+use crate::mcp::{Era, Params};
 use crate::task::Task;
 use crate::worker::{Carried, Carrier, Marking, failed};
 
 use super::caller::Caller;
+use super::job_input::askable;
 use super::jobs::LONGEST_WAIT;
 use super::{Gateway, Reply};
 
@@ -89,7 +90,8 @@ impl Gateway {
     ) -> Option<Task> {
         let worker = &self.inner.worker;
         let carrier = Carrier { outlet: steps.clone(), abilities: caller.abilities, marking };
-        let carried = if caller.takes_events() { worker.ports.carry(task.id, carrier) } else { None };
+        let asks_on_stream = caller.era == Era::Handshake && caller.takes_events();
+        let carried = if asks_on_stream { worker.ports.carry(task.id, carrier) } else { None };
         let left = async {
             steps.closed().await;
             worker.patience.gave_up(caller.habit(), caller.received.elapsed());
@@ -126,13 +128,31 @@ impl Gateway {
     ) -> Option<Task> {
         let longest = caller.received + self.patience(caller, LONGEST_WAIT);
         loop {
-            let now = self.inner.worker.tasks.wait(task.id, until).await.ok().flatten();
+            let now = self.ended_or_asked(caller, task, until).await;
             let runs = now.as_ref().is_some_and(|task| task.status.ended().is_none());
             match until {
                 Some(at) if runs && at < longest && carried.is_some_and(Carried::asks) => {
                     until = Some((at + STEP).min(longest));
                 }
                 _ => return now,
+            }
+        }
+    }
+}
+
+impl Gateway {
+    /// Waits until the task ends, or until `until`; for a client of the stateless era also until it asks something.
+    async fn ended_or_asked(&self, caller: &Caller, task: &Task, until: Option<Instant>) -> Option<Task> {
+        let tasks = &self.inner.worker.tasks;
+        loop {
+            let look = match caller.era {
+                Era::Handshake => until,
+                Era::Stateless => Some(until.map_or(Instant::now() + STEP, |until| until.min(Instant::now() + STEP))),
+            };
+            let now = tasks.wait(task.id, look).await.ok().flatten();
+            let over = look == until || now.as_ref().is_none_or(|task| task.status.ended().is_some());
+            if over || now.as_ref().is_some_and(|task| askable(caller, task).next().is_some()) {
+                return now;
             }
         }
     }

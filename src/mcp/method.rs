@@ -40,8 +40,8 @@ pub const SET_LEVEL: &str = "logging/setLevel";
 pub const SUBSCRIBE: &str = "resources/subscribe";
 /// Takes that back.
 pub const UNSUBSCRIBE: &str = "resources/unsubscribe";
-/// Listens to what changes (2026-07-28).
-pub const SUBSCRIPTIONS_LISTEN: &str = "subscriptions/listen";
+/// Asks to be told when lists or resources change (2026-07-28).
+pub const LISTEN: &str = "subscriptions/listen";
 /// Says that such a subscription stands (2026-07-28).
 pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 /// Lists prompts.

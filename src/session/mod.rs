@@ -8,9 +8,9 @@ mod hub;
 mod model;
 mod options;
 mod patience;
+mod repeated;
 mod seal;
 mod sessions;
-mod told;
 
 pub use calls::{Calls, InFlight, Named, Phase, Ticket};
 pub use catalog::{Catalog, Tool};
@@ -19,6 +19,6 @@ pub use hub::{Asking, Hub, Need, ROOM, Start, Turn};
 pub use model::{Hello, Kept, Session};
 pub use options::Options;
 pub use patience::{Habit, Patience};
+pub use repeated::Repeated;
 pub use seal::Seal;
 pub use sessions::Sessions;
-pub use told::Told;

@@ -10,7 +10,7 @@ use crate::mcp::{ClientHello, ServerHello};
 use crate::task::Fingerprint;
 
 use super::cookies::Cookies;
-use super::{Calls, Catalog, Credentials, Hub, Told};
+use super::{Calls, Catalog, Credentials, Hub, Repeated};
 
 /// What the two sides said in `initialize`.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct Hello {
     /// The upstream.
     pub server: ServerHello,
     /// What each request repeats, for an upstream that only speaks the stateless era.
-    pub told: Option<Arc<Told>>,
+    pub repeated: Option<Arc<Repeated>>,
 }
 
 /// One session.
@@ -84,8 +84,8 @@ impl Session {
 
     /// What each of its requests repeats; `None` if its upstream has sessions.
     #[must_use]
-    pub fn told(&self) -> Option<&Arc<Told>> {
-        self.hello().and_then(|hello| hello.told.as_ref())
+    pub fn repeated(&self) -> Option<&Arc<Repeated>> {
+        self.hello().and_then(|hello| hello.repeated.as_ref())
     }
 
     pub(super) fn set_hello(&self, hello: Hello) {

@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use crate::jsonrpc::{Envelope, Id, request};
 use crate::mcp::header::{LAST_EVENT_ID, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
 use crate::mcp::{Era, STATELESS, own_request};
-use crate::session::{Session, Sessions, Told};
+use crate::session::{Repeated, Session, Sessions};
 use crate::telemetry::metrics::{Metrics, UpstreamTimer};
 
 use super::routed::routed;
@@ -114,7 +114,7 @@ pub struct Leg {
     /// The era that is spoken on it.
     pub era: Era,
     /// What each request repeats, where the upstream knows no sessions.
-    told: Option<Arc<Told>>,
+    repeated: Option<Arc<Repeated>>,
     way: Arc<Way>,
 }
 
@@ -149,11 +149,11 @@ impl Leg {
         if let Some(cookie) = session.as_ref().and_then(|session| session.cookie()) {
             headers.insert(COOKIE, cookie);
         }
-        let told = session.as_ref().and_then(|session| session.told().cloned());
+        let repeated = session.as_ref().and_then(|session| session.repeated().cloned());
         Self {
             upstream,
-            era: if told.is_some() { Era::Stateless } else { Era::Handshake },
-            told,
+            era: if repeated.is_some() { Era::Stateless } else { Era::Handshake },
+            repeated,
             session,
             way: Arc::new(Way {
                 query: query.map(Into::into),
@@ -194,19 +194,19 @@ impl Leg {
         headers.remove(SESSION_ID);
         headers.remove(COOKIE);
         let way = Way { headers: Arc::new(headers), ..Way::clone(&self.way) };
-        Self { session: None, era: Era::Handshake, told: None, way: Arc::new(way), ..self }
+        Self { session: None, era: Era::Handshake, repeated: None, way: Arc::new(way), ..self }
     }
 
     /// Speaks the stateless era in the name of a client that said this.
     #[must_use]
-    pub fn telling(self, told: Arc<Told>) -> Self {
-        Self { era: Era::Stateless, told: Some(told), ..self }
+    pub fn repeating(self, repeated: Arc<Repeated>) -> Self {
+        Self { era: Era::Stateless, repeated: Some(repeated), ..self }
     }
 
     /// What each of its requests repeats: `None` unless the upstream speaks another era than the caller.
     #[must_use]
-    pub fn told(&self) -> Option<&Arc<Told>> {
-        self.told.as_ref()
+    pub fn repeated(&self) -> Option<&Arc<Repeated>> {
+        self.repeated.as_ref()
     }
 
     /// The same in the stateless era, with what the caller's request says in `_meta`.
@@ -218,32 +218,20 @@ impl Leg {
 
     /// The headers that repeat arguments of the caller's request.
     #[must_use]
-    pub fn repeated(&self) -> Vec<(String, String)> {
+    pub fn argument_headers(&self) -> Vec<(String, String)> {
         let headers = self.way.headers.iter().filter(|(name, _)| name.as_str().starts_with(PARAM_PREFIX));
         headers.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))).collect()
     }
 
-    /// The same way with such headers.
+    /// The caller's own request again, later, with these headers that repeat its arguments.
     #[must_use]
-    pub fn repeating(self, headers: &[(String, String)]) -> Self {
-        let mut all = HeaderMap::clone(&self.way.headers);
-        for (name, value) in headers {
-            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
-                all.append(name, value);
-            }
-        }
-        let way = Way { headers: Arc::new(all), ..Way::clone(&self.way) };
-        Self { way: Arc::new(way), ..self }
-    }
-
-    /// The caller's own request again, after a restart: with all headers that repeat its body.
-    #[must_use]
-    pub fn again(&self, body: Bytes) -> Outbound {
+    pub fn again(&self, body: Bytes, argument_headers: &[(String, String)]) -> Outbound {
         let again = self.message(body);
         let mut headers = HeaderMap::clone(&again.headers);
-        let of_arguments = self.way.headers.iter().filter(|(name, _)| name.as_str().starts_with(PARAM_PREFIX));
-        for (name, value) in of_arguments {
-            headers.insert(name.clone(), value.clone());
+        for (name, value) in argument_headers {
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+                headers.insert(name, value);
+            }
         }
         Outbound { headers: Arc::new(headers), ..again }
     }
@@ -297,7 +285,7 @@ impl Leg {
     #[must_use]
     pub fn request(&self, method: Method, body: Bytes) -> Outbound {
         let headers = self.way.headers.clone();
-        match &self.told {
+        match &self.repeated {
             Some(_) => self.written(method, headers, body),
             None => Outbound { method, uri: self.way.uri.clone(), headers, body },
         }
@@ -329,9 +317,9 @@ impl Leg {
         let session = self.session.as_ref();
         let catalog = session.and_then(|session| session.catalog().or_else(|| self.upstream.sessions.latest_catalog()));
         let mut headers = routed(&plain.headers, &message, catalog.as_deref());
-        let Some(told) = &self.told else { return Outbound { headers: Arc::new(headers), ..plain } };
+        let Some(repeated) = &self.repeated else { return Outbound { headers: Arc::new(headers), ..plain } };
         headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(STATELESS));
-        Outbound { headers: Arc::new(headers), body: told.request(&message), ..plain }
+        Outbound { headers: Arc::new(headers), body: repeated.request(&message), ..plain }
     }
 
     /// Asks for the session's GET stream in the caller's name, later, from after this event of the upstream's on.

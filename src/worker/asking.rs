@@ -230,7 +230,7 @@ impl Deferred {
         if self.held.assignment.own_token.is_some() || self.task.made == Made::Job {
             return;
         }
-        let (Some(params), Some(hub)) = (message.params(), self.held.hub()) else { return };
+        let Some(params) = message.params() else { return };
         let params = match self.task.made {
             Made::Core => core::related(&Bytes::copy_from_slice(params.as_bytes()), self.task.id).join(),
             Made::Ext | Made::Job => Bytes::copy_from_slice(params.as_bytes()),
@@ -240,7 +240,7 @@ impl Deferred {
         let waits = |(_, carrier): &&(u64, Carrier)| carrier.marking == Marking::Related && carrier.outlet.is_read();
         match carriers.iter().find(waits) {
             Some((_, carrier)) => drop(carrier.outlet.offer(event)),
-            None => drop(hub.push(event)),
+            None => drop(self.held.hub().map(|hub| hub.push(event))),
         }
     }
 

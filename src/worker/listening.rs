@@ -87,7 +87,7 @@ impl Worker {
         let hub = session.hub();
         if !session.knows(leg.credential()) {
             // Where the stream is made here, nobody but taskgate would judge the credential.
-            let asking = if leg.told().is_none() { hub.claim() } else { None }.ok_or(Stranger)?;
+            let asking = if leg.repeated().is_none() { hub.claim() } else { None }.ok_or(Stranger)?;
             return Ok(self.open(asking, listening).await);
         }
         loop {
@@ -106,7 +106,7 @@ impl Worker {
     /// Opens the stream for a client, which then listens; what the upstream says instead is its answer.
     async fn open(&self, asking: Asking, listening: &Listening) -> Option<u64> {
         let Listening { leg, steps, start, limit } = listening;
-        if leg.told().is_some() {
+        if leg.repeated().is_some() {
             let listener = asking.opened_for(steps, (HeaderMap::new(), *start));
             drop(self.work.spawn(Subscription::new(self, leg, *limit).run()));
             return Some(listener);
@@ -136,7 +136,7 @@ impl Worker {
     pub(super) fn attend(&self, leg: &Leg, limit: u64) -> Option<Need> {
         let session = leg.session.as_ref()?;
         let (need, asking) = session.hub().need();
-        let has_stream = leg.told().is_none() && leg.upstream.streams() != Streams::None;
+        let has_stream = leg.repeated().is_none() && leg.upstream.streams() != Streams::None;
         if let Some(asking) = asking.filter(|_| has_stream) {
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             drop(self.work.spawn(Reader::new(self, leg, limit).run(Source::Asking(asking))));

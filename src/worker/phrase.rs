@@ -20,7 +20,7 @@ impl Held {
     /// Whether answers have to be put in other words. What taskgate itself asks outside of a session is read as it is.
     pub(super) fn is_joined(&self) -> bool {
         let leg = &self.assignment.leg;
-        leg.told().is_some() && leg.session.is_some()
+        leg.repeated().is_some() && leg.session.is_some()
     }
 
     /// An answer of the upstream's, in the client's words.

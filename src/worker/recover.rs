@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use crate::call::{Error, Standing};
 use crate::jsonrpc::Id;
 use crate::mcp::{Abilities, Era};
-use crate::session::{Habit, Hello, Session, Ticket, Told};
+use crate::session::{Habit, Hello, Repeated, Session, Ticket};
 use crate::store::ApplyError;
 use crate::task::{Event, Execution, Failure, Reason, Task};
 use crate::upstream::{Leg, Upstream};
@@ -84,11 +84,11 @@ impl Worker {
         }
         match self.tasks.session(sessions.fingerprint(id)).await {
             Ok(Some(record)) => {
-                let is_told = record.era == Era::Stateless;
-                let told = is_told.then(|| Arc::new(Told::recalled(&record.client)));
-                let hello = Hello { client: record.client, server: record.server, told };
+                let is_repeated = record.era == Era::Stateless;
+                let repeated = is_repeated.then(|| Arc::new(Repeated::recalled(&record.client)));
+                let hello = Hello { client: record.client, server: record.server, repeated };
                 let session = sessions.restore(id, (hello, record.minted, record.ended));
-                upstream.answered_hello((is_told || !record.minted).then_some(id));
+                upstream.answered_hello((is_repeated || !record.minted).then_some(id));
                 info!(path = &*upstream.options.path, "a session goes on that began before");
                 Some(session)
             }
@@ -126,7 +126,7 @@ impl Worker {
         let version = known.version.as_deref().and_then(|version| HeaderValue::from_str(version).ok());
         let shown = (version.as_ref(), credential.as_ref());
         let leg = Leg::of_absent(upstream, session, shown, known.query.as_deref());
-        let leg = if known.stateless { leg.stateless(None).repeating(&known.repeated) } else { leg };
+        let leg = if known.stateless { leg.stateless(None) } else { leg };
         info!(task = task.id.short(), tool = &*task.tool, how = task.execution.word(), "going on with a task");
         let left = known.left(&task, self.tasks.now());
         let mut assignment = self.assignment(&known, leg, ticket);
@@ -134,7 +134,7 @@ impl Worker {
         let upcall = match (&task.execution, known.request) {
             (Execution::Resumable { cursor, wait, .. }, _) => Upcall::resumed(&assignment.leg, (cursor, *wait), limits),
             (Execution::Local { .. }, Some(request)) => {
-                assignment.request = assignment.leg.again(request.into());
+                assignment.request = assignment.leg.again(request.into(), &known.argument_headers);
                 Upcall::start(&assignment.leg, assignment.request.clone(), limits)
             }
             _ => Upcall::Over,

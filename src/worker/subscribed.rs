@@ -13,7 +13,7 @@ use tracing::debug;
 use crate::call::Event;
 use crate::jsonrpc::{Envelope, ErrorObject, Id, Kind as MessageKind, METHOD_NOT_FOUND, Object, entries, request};
 use crate::mcp::{method, upward};
-use crate::session::{Session, Told};
+use crate::session::{Repeated, Session};
 use crate::upstream::{EventStream, Leg, Opened, events};
 
 use super::Worker;
@@ -49,22 +49,22 @@ impl Subscription {
 
     /// Follows it until nobody listens any more.
     pub(super) async fn run(mut self) {
-        let (Some(session), Some(told)) = (self.leg.session.clone(), self.leg.told().cloned()) else { return };
+        let (Some(session), Some(repeated)) = (self.leg.session.clone(), self.leg.repeated().cloned()) else { return };
         let (work, hub) = (self.worker.work.clone(), session.hub().clone());
         loop {
             tokio::select! {
                 biased;
                 () = work.severed() => return hub.close(),
                 () = hub.unneeded() => if hub.close_if_unneeded() { return },
-                () = self.listen(&session, &told) => {}
+                () = self.listen(&session, &repeated) => {}
             }
         }
     }
 
     /// One subscription, and the pause after it; returns early when another is wanted.
-    async fn listen(&mut self, session: &Session, told: &Told) {
-        let mut changed = pin!(told.changed());
-        let Some(filter) = self.filter(told) else { return changed.await };
+    async fn listen(&mut self, session: &Session, repeated: &Repeated) {
+        let mut changed = pin!(repeated.changed());
+        let Some(filter) = self.filter(repeated) else { return changed.await };
         let over = tokio::select! {
             over = self.connection(session, &filter) => over,
             () = &mut changed => return,
@@ -81,7 +81,7 @@ impl Subscription {
     }
 
     /// What is asked for; `None` if there is nothing to hear of.
-    fn filter(&self, told: &Told) -> Option<String> {
+    fn filter(&self, repeated: &Repeated) -> Option<String> {
         let discovered = self.leg.upstream.facts.discovered();
         let result = discovered.as_deref().map(entries);
         let capabilities = result.map(|result| entries(result.get("capabilities").copied().unwrap_or_default()));
@@ -92,7 +92,7 @@ impl Subscription {
         let lists = LISTS.iter().filter(|(list, _)| changes(list));
         let (filter, count) =
             lists.fold((Object::new(), 0), |(filter, n), (_, name)| (filter.raw(name, "true"), n + 1));
-        let resources = told.resources();
+        let resources = repeated.resources();
         if resources.is_empty() {
             return (count > 0).then(|| filter.finish());
         }
@@ -103,7 +103,7 @@ impl Subscription {
     async fn connection(&mut self, session: &Session, filter: &str) -> Over {
         let id = Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()));
         let params = Object::new().raw("notifications", filter).finish();
-        let asked = self.leg.message(request(&id, method::SUBSCRIPTIONS_LISTEN, &params));
+        let asked = self.leg.message(request(&id, method::LISTEN, &params));
         let response = match events(&self.leg.upstream.client, asked, self.limit).await {
             Ok(response) => response,
             Err(error) => {

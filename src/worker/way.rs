@@ -36,7 +36,7 @@ pub(super) struct Known {
     pub(super) stateless: bool,
     /// Headers that repeat arguments of the request.
     #[serde(default)]
-    pub(super) repeated: Vec<(String, String)>,
+    pub(super) argument_headers: Vec<(String, String)>,
     /// The request itself, where it may be sent again.
     pub(super) request: Option<String>,
 }
@@ -108,7 +108,7 @@ impl Held {
             input_timeout: assignment.input_timeout,
             max_result: assignment.max_result,
             stateless: leg.era == Era::Stateless,
-            repeated: request.map(|_| leg.repeated()).unwrap_or_default(),
+            argument_headers: request.map(|_| leg.argument_headers()).unwrap_or_default(),
             request: request.map(|body| String::from_utf8_lossy(body).into_owned()),
         };
         let text = serde_json::to_vec(&known).ok()?;

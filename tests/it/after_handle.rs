@@ -224,3 +224,19 @@ async fn each_change_of_a_core_task_is_pushed_once_and_of_no_other() {
         }
     }
 }
+#[tokio::test]
+async fn b41_progress_goes_to_a_waiting_read_of_an_upstream_without_sessions() {
+    let (steps, end) = (Latch::new(), Latch::new());
+    let upstream = Upstream::builder().tool("chatty", chatty(&steps, &end)).without_sessions().start().await;
+    let gate = Gate::start(&upstream, "").await;
+    let client = gate.client().bearer("U").open().await;
+    let id = start(Dialect::Core, &client, Some("mine")).await;
+    let opening = async {
+        sleep(ms(50)).await;
+        steps.open();
+        reported(Dialect::Core, &client, &id).await;
+        end.open();
+    };
+    let (outcome, ()) = tokio::join!(client.task_result(&id), opening);
+    assert_eq!(outcome.before(PROGRESS), told(Some(&id)));
+}

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tracing::debug;
 
 use crate::call::{Answer, Error, Outgoing, Outlet, Step, Steps, outlet};
-use crate::jsonrpc::{Envelope, Id, canonical, rope_response};
+use crate::jsonrpc::{Envelope, Id, canonical, entries, rope_response};
 use crate::mcp::rounds::Retry;
 use crate::mcp::{Params, STATELESS, downward, method};
 use crate::upstream::BridgeSessions;
@@ -26,6 +26,7 @@ use phrase::Phrase;
 use pool::{Got, Kind, Owner, Share};
 
 pub(super) use pool::Pools;
+pub(super) use retry::{answers, purpose, rejected};
 
 /// Methods that the stateless era does not have.
 const REMOVED: [&str; 5] =
@@ -102,6 +103,9 @@ impl Gateway {
 
 impl Crossing {
     async fn run(&self, to: &Outlet) {
+        if let Some(answer) = self.own_job().await {
+            return self.finish(answer, to).await;
+        }
         if let Some(state) = Retry::read(self.message.params()).request_state {
             return self.come_back(&state, to).await;
         }
@@ -135,8 +139,27 @@ impl Crossing {
     async fn come_back(&self, state: &str, to: &Outlet) {
         let mut caller = self.caller();
         caller.reach = Reach::Retry(retry::purpose(&caller, &self.message));
+        self.finish(self.gateway.retried(&caller, &self.message, state, &self.id).outgoing, to).await;
+    }
+
+    /// A job of ours is read and cancelled without asking the upstream for anything.
+    async fn own_job(&self) -> Option<Outgoing> {
+        let params = Params::peek(self.message.params());
+        let tool = params.name().filter(|_| self.message.method() == method::TOOLS_CALL)?;
+        let kind = self.gateway.job_tool(&tool)?;
+        let arguments = entries(params.arguments().unwrap_or_default());
+        let id = arguments.get("job_id").and_then(|text| serde_json::from_str::<String>(text).ok());
+        if !self.gateway.is_ours(id.as_deref()).await {
+            return None;
+        }
+        let caller = self.caller();
+        let call = self.gateway.job_call(&caller, kind, &self.message).await?;
+        Some(self.gateway.job(caller, call, &self.id).await.outgoing)
+    }
+
+    async fn finish(&self, outgoing: Outgoing, to: &Outlet) {
         let phrase = self.phrase(None);
-        match self.gateway.retried(&caller, &self.message, state, &self.id).outgoing {
+        match outgoing {
             Outgoing::Now(answer) => to.done(phrase.answer(answer)).await,
             Outgoing::Later(steps) => drop(pump(steps, to, &phrase, true).await),
         }

@@ -142,7 +142,7 @@ impl Gateway {
     ) -> Opened {
         let upstream = &caller.leg.upstream;
         let (client, server) = (ClientHello::read(Some(params)), ServerHello::read(&told));
-        let hello = Hello { client, server, told: None };
+        let hello = Hello { client, server, repeated: None };
         let named = head.get(header::SESSION_ID).and_then(|id| id.to_str().ok());
         upstream.answered_hello(named);
         upstream.facts.set_handshake(Speaks::Yes);

@@ -27,7 +27,9 @@ impl Gateway {
 
     fn try_retry(&self, caller: &Caller, message: &Envelope, state: &str) -> Result<Outgoing, Error> {
         let worker = &self.inner.worker;
-        let state = self.opened_state(caller, message, state)?;
+        let purpose = purpose(caller, message);
+        let state = State::open(&worker.seal, state).filter(|state| state.fits(&purpose, worker.tasks.now()));
+        let state = state.ok_or_else(rejected)?;
         let answers = answers(message)?;
         let params = Params::peek(message.params());
         let deferral = match params.name() {
@@ -51,23 +53,11 @@ impl Gateway {
         worker.parked.bring(state.exchange, retry).map_err(lost)?;
         Ok(Outgoing::Later(receiver))
     }
+}
 
-    /// What `requestState` says, if it was made for this very request of this caller.
-    pub(in crate::gateway) fn opened_state(
-        &self,
-        caller: &Caller,
-        message: &Envelope,
-        state: &str,
-    ) -> Result<State, Error> {
-        let worker = &self.inner.worker;
-        State::open(&worker.seal, state)
-            .filter(|state| state.fits(&purpose(caller, message), worker.tasks.now()))
-            .ok_or_else(|| {
-                Error::InvalidParams(
-                    "requestState does not belong to this request, or is too old: call again without it".into(),
-                )
-            })
-    }
+/// A state that was not made for the request that brings it.
+pub(in crate::gateway) fn rejected() -> Error {
+    Error::InvalidParams("requestState does not belong to this request, or is too old: call again without it".into())
 }
 
 /// Whose the request is, and which.

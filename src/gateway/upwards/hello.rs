@@ -12,7 +12,7 @@ use tracing::info;
 use crate::call::{Answer, Outgoing, Step};
 use crate::jsonrpc::{Envelope, Id, entries, request, result_response};
 use crate::mcp::{ClientHello, STATELESS, Version, header, method, upward};
-use crate::session::Told;
+use crate::session::Repeated;
 use crate::upstream::{Bridge, Facts, Speaks, ask};
 
 use super::super::caller::Caller;
@@ -39,22 +39,22 @@ impl Gateway {
         if upstream.options.bridging.bridge == Bridge::Off || upstream.facts.handshake() == Speaks::Yes {
             return None;
         }
-        let told = Arc::new(Told::read(message.params()));
-        let leg = caller.leg.clone().telling(told.clone());
+        let repeated = Arc::new(Repeated::read(message.params()));
+        let leg = caller.leg.clone().repeating(repeated.clone());
         let found = timeout(PATIENCE, ask(&leg, method::DISCOVER, "{}")).await.ok()??;
         let found = std::str::from_utf8(&found).ok().filter(|found| learn(&upstream.facts, found))?;
         info!(path = &*upstream.options.path, "the upstream only speaks {STATELESS}: its sessions are opened here");
-        Some(self.open_upwards(caller, (message, id), (found, told), HeaderMap::new()))
+        Some(self.open_upwards(caller, (message, id), (found, repeated), HeaderMap::new()))
     }
 
     /// `initialize` in front of an upstream that is known to speak only the stateless era.
     pub(in crate::gateway) fn hello_upwards(&self, mut caller: Caller, message: &Envelope, id: &Id) -> Reply {
         let plain = caller.leg.clone();
-        let told = Arc::new(Told::read(message.params()));
-        caller.leg = plain.clone().telling(told.clone());
-        let (tell, head) = oneshot::channel();
+        let repeated = Arc::new(Repeated::read(message.params()));
+        caller.leg = plain.clone().repeating(repeated.clone());
+        let (told, head) = oneshot::channel();
         let mut assignment = self.assignment(&caller, request(id, method::DISCOVER, "{}"), id);
-        (assignment.head, assignment.log, assignment.inline) = (Some(tell), None, usize::MAX);
+        (assignment.head, assignment.log, assignment.inline) = (Some(told), None, usize::MAX);
         let steps = self.inner.worker.start(assignment);
         let (gateway, message, id) = (self.clone(), message.clone(), id.clone());
         let (method, dialect) = (caller.method, caller.dialect.word());
@@ -63,7 +63,7 @@ impl Gateway {
             let found = result_in(&answer).filter(|_| answer.status.is_success()).map(|(_, result)| result);
             match found.as_deref().map(std::str::from_utf8) {
                 Some(Ok(found)) if learn(&caller.leg.upstream.facts, found) => {
-                    gateway.open_upwards(&caller, (&message, &id), (found, told), head)
+                    gateway.open_upwards(&caller, (&message, &id), (found, repeated), head)
                 }
                 None if !is_refused(&answer) => answer,
                 // It was one of the other era, or has become one.
@@ -83,7 +83,7 @@ impl Gateway {
         &self,
         caller: &Caller,
         (message, id): (&Envelope, &Id),
-        (found, told): (&str, Arc<Told>),
+        (found, repeated): (&str, Arc<Repeated>),
         mut head: HeaderMap,
     ) -> Answer {
         let params = entries(message.params().unwrap_or_default());
@@ -93,7 +93,7 @@ impl Gateway {
         head.remove(header::SESSION_ID);
         let minted = uuid::Uuid::new_v4().to_string();
         let client = ClientHello::read(message.params());
-        let greeting = Greeting { client, minted: Some(&minted), told: Some(told) };
+        let greeting = Greeting { client, minted: Some(&minted), repeated: Some(repeated) };
         self.greeted(caller, greeting, answer, &head)
     }
 }

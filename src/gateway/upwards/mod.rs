@@ -65,7 +65,7 @@ impl Gateway {
 }
 
 fn remembered(caller: &Caller, message: &Envelope) -> Result<(), Error> {
-    let Some(told) = caller.leg.told() else { return Ok(()) };
+    let Some(repeated) = caller.leg.repeated() else { return Ok(()) };
     let params = entries(message.params().unwrap_or_default());
     let text = |name: &str| {
         let text = params.get(name).and_then(|raw| serde_json::from_str::<String>(raw).ok());
@@ -77,10 +77,10 @@ fn remembered(caller: &Caller, message: &Envelope) -> Result<(), Error> {
             if !LEVELS.contains(&level.as_str()) {
                 return Err(Error::InvalidParams(format!("level is one of {}", LEVELS.join(", "))));
             }
-            told.set_log_level(&level);
+            repeated.set_log_level(&level);
         }
-        method::SUBSCRIBE => told.follow(&text("uri")?),
-        method::UNSUBSCRIBE => told.unfollow(&text("uri")?),
+        method::SUBSCRIBE => repeated.follow(&text("uri")?),
+        method::UNSUBSCRIBE => repeated.unfollow(&text("uri")?),
         _ => {}
     }
     Ok(())

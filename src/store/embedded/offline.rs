@@ -79,12 +79,12 @@ pub fn check(path: &Path) -> Result<Report, OpenError> {
     if let Err(error) = count(&connection, &mut report) {
         report.damage.push(reason(&error));
     }
-    name_unread(&connection, &mut report.damage);
+    name_unread(&connection, schema, &mut report.damage);
     Ok(report)
 }
 
 /// Reads every row, and names those that say what no version of ours writes.
-fn name_unread(connection: &Connection, damage: &mut Vec<String>) {
+fn name_unread(connection: &Connection, schema: usize, damage: &mut Vec<String>) {
     let (mut last, mut unread) = (i64::MIN, 0);
     loop {
         match number_after(connection, last) {
@@ -104,15 +104,17 @@ fn name_unread(connection: &Connection, damage: &mut Vec<String>) {
     if unread > NAMED {
         damage.push(format!("{} more tasks cannot be read", unread - NAMED));
     }
-    match unread_sessions(connection) {
+    match unread_sessions(connection, schema) {
         Ok(0) => {}
         Ok(unread) => damage.push(format!("{unread} sessions cannot be read")),
         Err(error) => damage.push(reason(&error)),
     }
 }
 
-fn unread_sessions(connection: &Connection) -> rusqlite::Result<usize> {
-    let mut statement = connection.prepare(&format!("SELECT {} FROM session", read::SESSION))?;
+fn unread_sessions(connection: &Connection, schema: usize) -> rusqlite::Result<usize> {
+    // A file that was not opened yet by this version has no such column.
+    let columns = if schema < 2 { read::SESSION.replace("stateless", "0") } else { read::SESSION.to_owned() };
+    let mut statement = connection.prepare(&format!("SELECT {columns} FROM session"))?;
     let (mut rows, mut unread) = (statement.query([])?, 0);
     while let Some(row) = rows.next()? {
         unread += usize::from(read::session_row(row).is_err());

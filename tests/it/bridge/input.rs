@@ -29,7 +29,9 @@ async fn asking(latch: &Latch, threshold_ms: u64) -> (Upstream, Gate) {
 }
 
 fn call(arguments: Value) -> Value {
-    json!({"name": "ask", "arguments": arguments})
+    let mut params = json!({"name": "ask"});
+    params["arguments"] = arguments;
+    params
 }
 
 #[tokio::test]
@@ -149,7 +151,8 @@ async fn questions_in_flight_go_out_together_and_what_is_missing_is_asked_again(
     let (confirm, roots) = (of("elicitation/create"), of("roots/list"));
     let partial = json!({confirm.clone(): {"action": "cancel"}, "unknown": {"x": 1}});
     let second = client.retry("tools/call", call(json!({})), &first, partial).await;
-    assert_eq!(asked(&second).iter().map(|(key, _)| key.clone()).collect::<Vec<_>>(), [roots.clone()]);
+    let left: Vec<String> = asked(&second).into_iter().map(|(key, _)| key).collect();
+    assert_eq!(left, std::slice::from_ref(&roots));
     assert_ne!(second.result()["requestState"], first.result()["requestState"]);
     let done = client.retry("tools/call", call(json!({})), &second, json!({roots: {"roots": []}})).await;
     assert_eq!(done.text(), r#"[{"action":"cancel"},{"roots":[]}]"#);
@@ -219,4 +222,42 @@ async fn prompts_ask_too() {
     let said = json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "said"}});
     let done = client.retry("prompts/get", params, &first, json!({key: said})).await;
     assert_eq!(done.result()["messages"][0]["content"]["text"], "said");
+}
+
+#[tokio::test]
+async fn a_job_asks_by_an_answer_and_its_retry_waits_on() {
+    let (latch, end) = (Latch::new(), Latch::new());
+    let upstream = Upstream::builder()
+        .tool(
+            "ask",
+            script::accepted_then(&latch, move |mut call| {
+                let end = end.clone();
+                async move {
+                    let answer = call.ask(&json!("q"), "elicitation/create", &question()).await;
+                    end.open();
+                    call.say(&answer["result"].to_string());
+                }
+            }),
+        )
+        .start()
+        .await;
+    let gate = bridged(&upstream, 30, "").await;
+    let client = plain(&gate).bearer("a");
+    let job = client.call("ask", json!({})).await.job();
+    let opened = upstream.of("initialize").len();
+    let running = client.job(&job, 0.0).await;
+    assert_eq!(running.state(), "running", "{}", running.raw);
+    latch.open();
+    let asks = client.job(&job, 20.0).await;
+    let (key, request) = asked(&asks).remove(0);
+    assert_eq!(request["params"]["message"], "go on?");
+    let params = json!({"name": "get_job_result", "arguments": {"job_id": job, "wait_s": 20.0}});
+    let other = json!({"name": "get_job_result", "arguments": {"job_id": job, "wait_s": 1.0}});
+    let answers = json!({key: {"action": "accept", "content": {"a": 1}}});
+    let refused = client.retry("tools/call", other, &asks, answers.clone()).await;
+    assert_eq!(refused.code(), -32602);
+    let done = client.retry("tools/call", params, &asks, answers).await;
+    assert_eq!(done.state(), "done", "{}", done.raw);
+    assert_eq!(done.block(1), r#"{"action":"accept","content":{"a":1}}"#);
+    assert_eq!(upstream.of("initialize").len(), opened, "reading needs no session");
 }

@@ -14,7 +14,7 @@ const MAX_RESOURCES: usize = 1_000;
 
 /// What is known of a client whose upstream only speaks the stateless era (2026-07-28).
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Repeated {
     client_info: Option<String>,
     capabilities: String,
     state: Mutex<State>,
@@ -27,7 +27,7 @@ struct State {
     resources: BTreeSet<String>,
 }
 
-impl Told {
+impl Repeated {
     /// Reads the parameters of `initialize`. Of what the client can do, tasks are left out: they are taskgate's.
     #[must_use]
     pub fn read(params: Option<&str>) -> Self {
@@ -101,19 +101,19 @@ mod tests {
 
     use super::*;
 
-    fn meta(told: &Told) -> Value {
+    fn meta(repeated: &Repeated) -> Value {
         let message = Envelope::read(Bytes::from_static(br#"{"id":1,"method":"x"}"#)).unwrap();
-        serde_json::from_slice::<Value>(&told.request(&message)).unwrap()["params"]["_meta"].clone()
+        serde_json::from_slice::<Value>(&repeated.request(&message)).unwrap()["params"]["_meta"].clone()
     }
 
     #[test]
     fn repeats_what_initialize_said() {
-        let told = Told::read(Some(
+        let repeated = Repeated::read(Some(
             r#"{"clientInfo":{"name":"a","version":"1","title":"A"},"capabilities":{"roots":{},"tasks":{}}}"#,
         ));
-        told.set_log_level("info");
+        repeated.set_log_level("info");
         assert_eq!(
-            meta(&told),
+            meta(&repeated),
             json!({
                 "io.modelcontextprotocol/protocolVersion": "2026-07-28",
                 "io.modelcontextprotocol/clientInfo": {"name": "a", "version": "1", "title": "A"},
@@ -128,21 +128,21 @@ mod tests {
         let client = ClientHello::read(Some(
             r#"{"clientInfo":{"name":"a/b","version":"1"},"capabilities":{"sampling":{"tools":{}}}}"#,
         ));
-        let meta = meta(&Told::recalled(&client));
+        let meta = meta(&Repeated::recalled(&client));
         assert_eq!(meta["io.modelcontextprotocol/clientInfo"], json!({"name": "a/b", "version": "1"}));
         assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({"sampling": {}}));
     }
 
     #[tokio::test]
     async fn tells_when_other_resources_are_followed() {
-        let told = Told::read(None);
-        let changed = told.changed();
-        told.follow("a");
-        told.follow("b");
+        let repeated = Repeated::read(None);
+        let changed = repeated.changed();
+        repeated.follow("a");
+        repeated.follow("b");
         changed.await;
-        let changed = told.changed();
-        told.unfollow("a");
+        let changed = repeated.changed();
+        repeated.unfollow("a");
         changed.await;
-        assert_eq!(told.resources(), ["b"]);
+        assert_eq!(repeated.resources(), ["b"]);
     }
 }
