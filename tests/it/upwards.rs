@@ -355,3 +355,59 @@ async fn a_session_ends_here() {
     }
     assert_eq!(upstream.http("DELETE").len(), 0);
 }
+
+#[tokio::test]
+async fn large_results_are_put_in_other_words_too() {
+    let text: &'static str = Box::leak("x".repeat(400_000).into_boxed_str());
+    let upstream = server(&Latch::new()).tool("large", script::says(text)).start().await;
+    let gate = Gate::start(&upstream, PATIENT).await;
+    let answer = gate.client().open().await.call("large", json!({})).await;
+    assert_eq!((answer.text().len(), answer.result().get("resultType")), (400_000, None));
+}
+
+#[tokio::test]
+async fn a_client_that_lost_its_stream_finds_the_answer_in_its_words() {
+    let latch = Latch::new();
+    let upstream = server(&latch).tool("slow", script::accepted(&latch, "found")).start().await;
+    let gate = Gate::start(&upstream, PATIENT).await;
+    let client = gate.client().open().await;
+    let mut stream = client.post(client.body("7", "tools/call", json!({"name": "slow"}))).await.events();
+    let cursor = stream.next().await.and_then(|event| event.id).expect("an id to come back with");
+    drop(stream);
+    latch.open();
+    let headers = [("accept", "text/event-stream"), ("last-event-id", &cursor)];
+    let mut rest = client.send("GET", &headers, String::new()).await.events();
+    let answer = rest.message().await.unwrap();
+    assert_eq!((&answer["id"], &answer["result"]["content"][0]["text"]), (&json!(7), &json!("found")));
+    assert!(answer["result"].get("resultType").is_none(), "{answer}");
+}
+
+#[tokio::test]
+async fn messages_of_a_batch_go_their_ways() {
+    let upstream = server(&Latch::new()).start().await;
+    let gate = Gate::start(&upstream, PATIENT).await;
+    let client = gate.client().version("2025-03-26").open().await;
+    let call = |id: u8| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "echo", "arguments": {"text": "hi"}}});
+    let ping = json!({"jsonrpc": "2.0", "id": 3, "method": "ping"});
+    let answers = client.ask(json!([call(1), call(2), ping]).to_string()).await;
+    let text = json!({"content": [{"type": "text", "text": "hi"}]});
+    let results: Vec<_> = answers.json.as_array().unwrap().iter().map(|answer| answer["result"].clone()).collect();
+    assert_eq!(results, [text.clone(), text, json!({})]);
+}
+
+#[tokio::test]
+async fn equal_calls_share_an_exchange() {
+    let latch = Latch::new();
+    let upstream = server(&latch).start().await;
+    let gate = Gate::start(&upstream, "[tasks]\nthreshold = \"30s\"\ncoalesce = true\n").await;
+    let client = gate.client().open().await;
+    let call = || client.call("ending", json!({}));
+    let opening = async {
+        eventually("it is there", || upstream.calls("ending").len() == 1).await;
+        tokio::time::sleep(crate::support::ms(30)).await;
+        latch.open();
+    };
+    let (one, two, ()) = tokio::join!(call(), call(), opening);
+    assert_eq!((one.text(), two.text(), upstream.calls("ending").len()), ("42", "42", 1));
+    assert!(one.result().get("resultType").is_none() && two.result().get("resultType").is_none());
+}
