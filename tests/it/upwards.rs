@@ -115,30 +115,26 @@ async fn nothing_is_joined_where_bridges_are_off_or_both_eras_are_spoken() {
 
 #[tokio::test]
 async fn a_server_that_learns_the_other_era_is_believed() {
-    let upstream = server(&Latch::new())
-        .on(
-            "initialize",
+    for keeps_both in [false, true] {
+        let hello =
             script::script(
                 |mut call| async move { if call.before == 0 { call.raw(404, &[], "") } else { call.hello() } },
-            ),
-        )
-        .on(
-            "server/discover",
-            script::script(|mut call| async move {
-                if call.before == 0 {
-                    call.result(&json!({"supportedVersions": ["2026-07-28"], "capabilities": {}}));
-                } else {
-                    call.raw(404, &[], "");
-                }
-            }),
-        )
-        .start()
-        .await;
-    let gate = Gate::start(&upstream, "").await;
-    let hello = gate.client().hello().await;
-    assert!(hello.result().get("capabilities").is_some() && hello.header("mcp-session-id").is_some());
-    let hello = gate.client().hello().await;
-    assert_eq!(hello.result()["serverInfo"]["name"], "scripted", "{}", hello.raw);
+            );
+        let discover = script::script(move |mut call| async move {
+            match (call.before, keeps_both) {
+                (0, _) => call.result(&json!({"supportedVersions": ["2026-07-28"], "capabilities": {}})),
+                (_, true) => call.result(&json!({"supportedVersions": ["2026-07-28", "2025-11-25"]})),
+                (_, false) => call.raw(404, &[], ""),
+            }
+        });
+        let server = server(&Latch::new()).on("initialize", hello).on("server/discover", discover);
+        let upstream = server.start().await;
+        let gate = Gate::start(&upstream, "").await;
+        let hello = gate.client().hello().await;
+        assert!(hello.result().get("capabilities").is_some() && hello.header("mcp-session-id").is_some());
+        let hello = gate.client().hello().await;
+        assert_eq!(hello.result()["serverInfo"]["name"], "scripted", "{}", hello.raw);
+    }
 }
 
 #[tokio::test]
