@@ -109,6 +109,10 @@ impl Crossing {
         if let Some(state) = Retry::read(self.message.params()).request_state {
             return self.come_back(&state, to).await;
         }
+        if self.message.method() == method::TOOLS_CALL && self.gateway.is_draining() {
+            let refused = self.gateway.fails(&self.caller(), &self.id, &Error::ShuttingDown);
+            return self.finish(refused.outgoing, to).await;
+        }
         for attempt in 1..=ATTEMPTS {
             let lease = match self.lease().await {
                 Ok(lease) => lease,
@@ -178,7 +182,9 @@ impl Crossing {
         let mut caller =
             Caller::stateless(&self.gateway.inner, self.route.clone(), leg, &self.request, (&self.message, &params));
         caller.reach = Reach::Retry(retry::purpose(&caller, &self.message));
-        caller.kept = Some(Arc::new(lease.clone()));
+        let need = (caller.method == method::TOOLS_CALL)
+            .then(|| self.gateway.inner.worker.attend(&caller.leg, self.gateway.inner.options.max_result));
+        caller.kept = Some(Arc::new((lease.clone(), need)));
         let token = phrase.token.as_ref().map(|(ours, _)| ours.as_str());
         let Ok(message) = Envelope::read(downward::request(&self.message, token)) else {
             return self

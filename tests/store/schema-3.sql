@@ -1,7 +1,7 @@
--- A store of schema 2, dumped by SQLite. Never change it.
+-- A store of schema 3, dumped by SQLite. Never change it.
 PRAGMA auto_vacuum = 2;
 PRAGMA application_id = 1952936820;
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;
 BEGIN TRANSACTION;
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 INSERT INTO "meta" VALUES('secret',X'2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A');
@@ -17,8 +17,8 @@ CREATE TABLE session (
     minted         INTEGER NOT NULL,
     ended          INTEGER NOT NULL,
     expires        INTEGER NOT NULL
-, stateless INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
-INSERT INTO "session" VALUES(X'09090909090909090909090909090909','client/1',1,'{"elicitation":{}}','2025-11-25','core',1,0,1800000000000,1);
+, credential BLOB, stateless INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
+INSERT INTO "session" VALUES(X'09090909090909090909090909090909','client/1',1,'{"elicitation":{}}','2025-11-25','core',1,0,1800000000000,X'07070707070707070707070707070707',1);
 CREATE TABLE task (
     n             INTEGER PRIMARY KEY,
     id            BLOB NOT NULL UNIQUE,
