@@ -152,10 +152,10 @@ impl Leg {
             headers.insert(COOKIE, cookie);
         }
         let turn = session.as_ref().map_or(0, |session| session.turn());
-        let way = Way { query: query.map(Into::into), uri, headers: Arc::new(headers), credential, meta: None, turn };
         let repeated = session.as_ref().and_then(|session| session.repeated().cloned());
         let era = if repeated.is_some() { Era::Stateless } else { Era::Handshake };
-        Self { upstream, session, era, repeated, way: Arc::new(way) }
+        let way = Way { query: query.map(Into::into), uri, headers: Arc::new(headers), credential, meta: None, turn };
+        Self { upstream, era, repeated, session, way: Arc::new(way) }
     }
 
     /// The way of somebody who is not there: to this session, with this query, protocol version and credential.

@@ -99,8 +99,7 @@ impl Worker {
             return Ok(Some(session));
         }
         let Some(record) = self.tasks.session(sessions.fingerprint(id)).await? else { return Ok(None) };
-        let is_given = record.era == Era::Stateless || !record.minted;
-        upstream.answered_hello(is_given.then_some(id));
+        upstream.answered_hello((record.era == Era::Stateless || !record.minted).then_some(id));
         let session = sessions.restore(id, record);
         info!(path = &*upstream.options.path, "a session goes on that began before");
         Ok(Some(session))

@@ -112,13 +112,11 @@ fn name_unread(connection: &Connection, schema: usize, damage: &mut Vec<String>)
 }
 
 fn unread_sessions(connection: &Connection, schema: usize) -> rusqlite::Result<usize> {
-    // A file that was not opened yet by this version lacks columns.
-    let mut columns = read::SESSION.to_owned();
-    for (since, column, instead) in [(2, "credential", "NULL"), (3, "stateless", "0")] {
-        if schema < since {
-            columns = columns.replace(column, instead);
-        }
-    }
+    // A file that was not opened yet by this version has no such columns.
+    let columns = match schema {
+        0 | 1 => read::SESSION.replace("credential, stateless", "NULL, 0"),
+        _ => read::SESSION.to_owned(),
+    };
     let mut statement = connection.prepare(&format!("SELECT {columns} FROM session"))?;
     let (mut rows, mut unread) = (statement.query([])?, 0);
     while let Some(row) = rows.next()? {

@@ -1,7 +1,7 @@
--- A store of schema 3, dumped by SQLite. Never change it.
+-- A store of schema 2, dumped by SQLite. Never change it.
 PRAGMA auto_vacuum = 2;
 PRAGMA application_id = 1952936820;
-PRAGMA user_version = 3;
+PRAGMA user_version = 2;
 BEGIN TRANSACTION;
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 INSERT INTO "meta" VALUES('secret',X'2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A2A');

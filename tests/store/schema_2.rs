@@ -1,7 +1,7 @@
-//! A file of schema 3, in which sessions know who began them, and the era of their upstream: whatever is changed later, it is read as it was
+//! A file of schema 2, in which sessions know who began them, and the era of their upstream: whatever is changed later, it is read as it was
 //! meant.
 //!
-//! `schema-3.sql` is what SQLite dumps of it. It is never changed; a later schema gets a file of its own.
+//! `schema-2.sql` is what SQLite dumps of it. It is never changed; a later schema gets a file of its own.
 
 use taskgate::mcp::{Era, OwnTasks, Version};
 use taskgate::store::embedded;
@@ -9,10 +9,10 @@ use taskgate::task::{Fingerprint, Status, TaskId, TaskStore as _, Timestamp};
 
 use crate::home::Home;
 
-const DUMP: &str = include_str!("schema-3.sql");
+const DUMP: &str = include_str!("schema-2.sql");
 
 #[tokio::test]
-async fn b03_a_file_of_schema_3_is_read_as_it_was_meant() {
+async fn b03_a_file_of_schema_2_is_read_as_it_was_meant() {
     let home = Home::new();
     rusqlite::Connection::open(home.path()).unwrap().execute_batch(DUMP).unwrap();
     assert_eq!(embedded::check(&home.path()).unwrap().damage, [""; 0]);
