@@ -191,3 +191,22 @@ async fn a_call_that_may_be_repeated_goes_on_after_a_restart() {
     assert!(end.result()["result"].get("resultType").is_none(), "{}", end.raw);
     assert_eq!(upstream.calls("solve").last().unwrap().header("mcp-param-region"), Some("us"));
 }
+
+#[tokio::test]
+async fn a_session_of_a_process_that_is_gone_is_told_to_begin_anew() {
+    let refuses = |supported: &str| {
+        let data = format!(r#"{{"supported":{supported},"requested":"2025-11-25"}}"#);
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":-32022,"message":"no","data":{data}}}}}"#);
+        script::script(move |mut call| {
+            let body = body.clone();
+            async move { call.raw(400, &[("content-type", "application/json")], body) }
+        })
+    };
+    for (supported, second) in [(r#"["2026-07-28"]"#, 404), (r#"["2025-06-18","2026-07-28"]"#, 400), ("[]", 400)] {
+        let upstream = Upstream::builder().without_sessions().on("tools/call", refuses(supported)).start().await;
+        let gate = Gate::start(&upstream, "").await;
+        let lost = gate.client().in_session(Some("0d4b42c8-9d8c-4a6c-8e5c-3f8f4a1a2b3c"));
+        assert_eq!(lost.call("echo", json!({})).await.status, 400, "{supported}");
+        assert_eq!(lost.call("echo", json!({})).await.status, second, "{supported}");
+    }
+}
