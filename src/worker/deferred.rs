@@ -72,8 +72,9 @@ impl Deferred {
     /// Follows the call to its end, and writes that down.
     pub(super) fn run(held: Box<Held>, task: Task, permit: Permit) -> impl Future<Output = ()> + Send {
         let mut deferred = Box::new(Self::new(held, task, permit));
+        // From now on a cancellation is noticed, also one that comes before this begins to run.
+        let ended = deferred.held.worker.tasks.ended(deferred.task.id);
         async move {
-            let ended = deferred.held.worker.tasks.ended(deferred.task.id);
             Box::pin(deferred.reopen()).await;
             Box::pin(deferred.take_over()).await;
             let end = deferred.wait(&ended).await;
