@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::client::{Answer, EXTENSION};
 use crate::support::upstream::{Builder, script};
-use crate::support::{Client, Gate, Latch, Upstream, eventually};
+use crate::support::{Client, Gate, Latch, PATIENT, Upstream, eventually};
 
 /// A way to answer `server/discover`: status, content type, body.
 type Refusal = (u16, &'static str, &'static str);
@@ -48,7 +48,7 @@ async fn b89_a_server_of_the_other_era_is_bridged_or_answers_for_itself() {
     for refusal in REFUSALS {
         let upstream = refusing(refusal).start().await;
         for (bridge, is_bridged) in [("auto", [true, false]), ("always", [true, true]), ("off", [false, false])] {
-            let gate = Gate::start(&upstream, &format!("[upstream]\nbridge = \"{bridge}\"")).await;
+            let gate = Gate::start(&upstream, &format!("{PATIENT}[upstream]\nbridge = \"{bridge}\"")).await;
             for (client, is_bridged) in [declares(&gate), does_not(&gate)].into_iter().zip(is_bridged) {
                 let answer = discover(&client).await;
                 if is_bridged {
@@ -88,7 +88,7 @@ async fn what_tells_of_the_caller_or_of_trouble_is_not_remembered() {
             .tool("echo", script::echo())
             .start()
             .await;
-        let gate = Gate::start(&upstream, "").await;
+        let gate = Gate::start(&upstream, PATIENT).await;
         for _ in 0..2 {
             let answer = discover(&declares(&gate)).await;
             assert_eq!((answer.status, answer.raw.as_str()), (status, "no"));
@@ -111,11 +111,12 @@ async fn what_tells_of_the_caller_or_of_trouble_is_not_remembered() {
 async fn one_asks_for_all() {
     let latch = Latch::new();
     let upstream = Upstream::builder()
+        .without_sessions()
         .on("server/discover", script::held_then(&latch, |mut call| async move { call.raw(404, &[], "") }))
         .tool("echo", script::echo())
         .start()
         .await;
-    let gate = Gate::start(&upstream, "").await;
+    let gate = Gate::start(&upstream, PATIENT).await;
     let clients: Vec<_> = (0..8).map(|_| declares(&gate).bearer("u")).collect();
     let calls =
         clients.iter().map(|client| async { client.call("echo", json!({"text": "hi"})).await.text().to_owned() });
@@ -130,7 +131,7 @@ async fn one_asks_for_all() {
 #[tokio::test]
 async fn nobody_asks_where_nothing_depends_on_it() {
     let upstream = refusing(REFUSALS[2]).on("prompts/list", script::answers(r#"{"prompts":[]}"#)).start().await;
-    let gate = Gate::start(&upstream, "").await;
+    let gate = Gate::start(&upstream, PATIENT).await;
     gate.client().open().await.call("echo", json!({"text": "hi"})).await.result();
     does_not(&gate).request("prompts/list", json!({})).await;
     assert!(upstream.of("server/discover").is_empty());
@@ -139,7 +140,7 @@ async fn nobody_asks_where_nothing_depends_on_it() {
 #[tokio::test]
 async fn an_upstream_that_was_down_is_asked_when_it_is_up() {
     let upstream = Upstream::builder().native().tool("echo", script::echo()).start().await;
-    let gate = Gate::start(&upstream, "").await;
+    let gate = Gate::start(&upstream, PATIENT).await;
     drop(upstream);
     let answer = declares(&gate).call("echo", json!({"text": "hi"})).await;
     assert_eq!((answer.status, answer.reason()), (200, "upstream_unreachable"));
@@ -185,7 +186,7 @@ fn changing(era: &Arc<AtomicUsize>) -> Builder {
 async fn what_was_learnt_is_corrected_when_an_answer_shows_the_opposite() {
     let era = Arc::new(AtomicUsize::new(0));
     let upstream = changing(&era).start().await;
-    let gate = Gate::start(&upstream, "").await;
+    let gate = Gate::start(&upstream, PATIENT).await;
     let client = declares(&gate);
     let said = |answer: &Answer| answer.json["result"]["content"][0]["text"].clone();
     assert_eq!(said(&client.call("t", json!({})).await), "0", "bridged");
@@ -206,7 +207,7 @@ async fn what_was_learnt_is_corrected_when_an_answer_shows_the_opposite() {
 async fn a_relayed_discovery_is_learnt_from() {
     let era = Arc::new(AtomicUsize::new(0));
     let upstream = changing(&era).start().await;
-    let gate = Gate::start(&upstream, "").await;
+    let gate = Gate::start(&upstream, PATIENT).await;
     let client = does_not(&gate);
     assert_eq!(discover(&client).await.status, 404);
     era.store(1, Ordering::SeqCst);
@@ -231,7 +232,7 @@ async fn a_server_of_both_eras_is_never_bridged() {
         .tool("echo", script::echo())
         .start()
         .await;
-    let gate = Gate::start(&upstream, "[upstream]\nbridge = \"always\"").await;
+    let gate = Gate::start(&upstream, &format!("{PATIENT}[upstream]\nbridge = \"always\"")).await;
     assert_eq!(declares(&gate).call("echo", json!({"text": "hi"})).await.text(), "hi");
     assert!(upstream.of("initialize").is_empty());
     assert_eq!(gate.client().open().await.call("echo", json!({"text": "hi"})).await.text(), "hi");

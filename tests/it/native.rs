@@ -43,7 +43,7 @@ fn sent(upstream: &Upstream, tool: &str) -> Recorded {
 async fn a_fast_call_passes_untouched_and_a_slow_one_becomes_a_task() {
     let latch = Latch::new();
     let upstream = tools(&latch).start().await;
-    let gate = Gate::start(&upstream, "[tasks]\nharvest_progress = false").await;
+    let gate = Gate::start(&upstream, "[tasks]\nharvest_progress = false\nthreshold = \"400ms\"").await;
     let client = tasks(&gate).header("x-own", "1");
     let body =
         client.body("\"a b\"", "tools/call", json!({"name": "fast", "arguments": {"n": 1.5}, "_meta": {"z": 1}}));
@@ -94,7 +94,7 @@ async fn b58_what_one_request_declared_means_nothing_for_the_next() {
 async fn b59_tasks_of_who_declares_none_are_not_touched() {
     let latch = Latch::new();
     let upstream = tools(&latch).start().await;
-    let gate = Gate::start(&upstream, "").await;
+    let gate = Gate::start(&upstream, "[tasks]\nthreshold = \"400ms\"").await;
     let (client, other) = (tasks(&gate), plain(&gate));
     let task = client.call("slow", json!({})).await.task();
     for (method, params) in [
@@ -122,7 +122,7 @@ async fn b59_tasks_of_who_declares_none_are_not_touched() {
 async fn b60_headers_agree_with_the_body_wherever_taskgate_acts() {
     let latch = Latch::new();
     let upstream = tools(&latch).tool("caf\u{e9}", script::says("au lait")).start().await;
-    let gate = Gate::start(&upstream, "").await;
+    let gate = Gate::start(&upstream, "[tasks]\nthreshold = \"400ms\"").await;
     let client = tasks(&gate);
     let task = client.call("slow", json!({})).await.task();
     let calls = upstream.all().len();
@@ -183,7 +183,7 @@ async fn b61_a_strict_server_accepts_all_that_taskgate_sends() {
     let upstream =
         tools(&latch).tool_with("region", &more, script::held(&latch, "there")).tool_with("breaks", &more, breaks);
     let upstream = upstream.page(1).start().await;
-    let gate = Gate::start(&upstream, "[tasks]\nretry = \"idempotent\"").await;
+    let gate = Gate::start(&upstream, "[tasks]\nretry = \"idempotent\"\nthreshold = \"400ms\"").await;
     let client = plain(&gate).header("mcp-param-region", "eu");
     // The names of the job tools are learnt in the name of a call.
     assert_eq!(plain(&gate).job("5f0e3a4c-93d5-4f0f-8d3c-1b6c2a0e7d11", 0.0).await.state(), "not_found");

@@ -94,7 +94,7 @@ async fn after_the_handle_the_task_asks_in_as_many_rounds_as_the_server_wants() 
     assert_eq!(end.result()["result"]["content"][0]["text"], r#"{"sure":{"action":"decline"}}"#, "{}", end.raw);
 
     let calls = upstream.calls("order");
-    let ids: std::collections::BTreeSet<_> = calls.iter().map(|call| call.id()).collect();
+    let ids: std::collections::BTreeSet<_> = calls.iter().map(crate::support::upstream::Recorded::id).collect();
     assert_eq!((calls.len(), ids.len()), (3, 3), "each is a request of its own");
     let first = &calls[1].json["params"];
     assert_eq!(first["inputResponses"], json!({"size": answer, "where": {"roots": []}}));

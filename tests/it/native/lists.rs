@@ -13,10 +13,12 @@ fn pages() -> Script {
         let tool = |name: &str| json!({"name": name, "description": "D.", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}});
         match call.request.json["params"]["cursor"].as_str() {
             None => {
-                call.result(&json!({"tools": [tool("a")], "nextCursor": "2", "ttlMs": 300_000, "cacheScope": "public"}))
+                call.result(
+                    &json!({"tools": [tool("a")], "nextCursor": "2", "ttlMs": 300_000, "cacheScope": "public"}),
+                );
             }
             Some(_) => {
-                call.result(&json!({"tools": [tool("quick")], "nextCursor": "", "ttlMs": 5, "cacheScope": "public"}))
+                call.result(&json!({"tools": [tool("quick")], "nextCursor": "", "ttlMs": 5, "cacheScope": "public"}));
             }
         }
     })
