@@ -271,9 +271,10 @@ fn sweep(work: &Work, sweep: impl Future<Output = ()> + Send + 'static) {
 
 /// What goes on beside requests as long as the process lives: pruning, leases, and what others left.
 async fn keep_up(work: &Work, gateway: &Gateway, tasks: &Tasks, lease: Duration) {
-    let (pruning, holding) = (tasks.clone(), tasks.clone());
+    let (pruning, holding, closing) = (tasks.clone(), tasks.clone(), gateway.clone());
     sweep(work, async move { pruning.sweep().await });
     sweep(work, async move { holding.hold().await });
+    sweep(work, async move { closing.close_idle_bridges().await });
     if tasks.is_durable() {
         let (taking_over, remembering) = (gateway.clone(), gateway.clone());
         let (begun, ready) = oneshot::channel();

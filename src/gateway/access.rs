@@ -1,6 +1,6 @@
-//! The task that a caller means, if it may see it: one place for every method and dialect.
+//! What a caller may touch, a task or its session: one place for every method and dialect.
 
-use crate::task::{Access, StoreError, Task, TaskId};
+use crate::task::{Access, Identity, StoreError, Task, TaskId};
 use crate::upstream::Leg;
 use crate::worker::Worker;
 
@@ -17,16 +17,37 @@ pub(super) async fn find(worker: &Worker, caller: &Caller, id: &str) -> Result<O
     let granted = match task.owner.admits(&caller.identity) {
         Access::Granted => true,
         Access::Denied => false,
-        Access::IfAccepted => may_use_session(&caller.leg).await,
+        Access::IfAccepted => caller.leg.is_judged() && may_use_session(&caller.leg, caller.identity).await,
     };
-    if granted {
-        ports.bring(task.id, caller.leg.credential());
+    if granted
+        && ports.lacks_credential(task.id)
+        && let Some(credential) = caller.leg.credential()
+        && may_lend(&task, caller).await
+    {
+        ports.bring(task.id, credential);
     }
     Ok(granted.then_some(task))
 }
 
-/// Whether the upstream accepts the caller's credential on the session that the caller names; asked at most once.
-pub(super) async fn may_use_session(leg: &Leg) -> bool {
+/// Whether the work may go on with the caller's credential: that which made the task, or one that is accepted on the
+/// task's session. Not everybody who may read a task may speak for its owner.
+async fn may_lend(task: &Task, caller: &Caller) -> bool {
+    let (made, who) = (task.owner.creator(), caller.identity);
+    let in_its_session = made.session.is_some() && made.session == who.session;
+    made.credential == who.credential || (in_its_session && may_use_session(&caller.leg, who).await)
+}
+
+/// Whether the session that the caller names is one that it may end, listen to, and withdraw calls of: its credential is
+/// accepted there by the upstream, which is asked at most once; or it began the session, where the upstream is shown a
+/// credential of ours instead and accepts everybody.
+pub(super) async fn may_use_session(leg: &Leg, who: Identity) -> bool {
     let Some(session) = &leg.session else { return false };
-    session.knows(leg.credential()) || ask::accepts(leg).await
+    if leg.is_judged() {
+        return session.knows(leg.credential()) || ask::accepts(leg).await;
+    }
+    let began = session.began_with(who.credential);
+    if began {
+        leg.vouched();
+    }
+    began
 }

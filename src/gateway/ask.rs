@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use http::HeaderMap;
-
 use crate::mcp::{Era, method};
 use crate::upstream::{Leg, ask};
 
@@ -20,7 +18,7 @@ pub(super) async fn accepts(leg: &Leg) -> bool {
     let asked = tokio::time::timeout(LIMIT, ask(leg, question, "{}")).await;
     let accepts = matches!(asked, Ok(Some(_)));
     if accepts {
-        leg.accepted(&HeaderMap::new());
+        leg.vouched();
     }
     accepts
 }

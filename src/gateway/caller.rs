@@ -81,11 +81,13 @@ impl Caller {
         // What the upstream announces as its own is not ours to give.
         let extension = extension && own_tasks == OwnTasks::None;
         let leg = Leg::new(upstream, session, &request.headers, request.query.as_deref());
-        let credential = leg.credential().map(|value| gateway.fingerprints.credential(value.as_bytes()));
-        let session = leg.session.as_ref().map(|session| session.fingerprint);
+        let identity = gateway.identity(&leg);
+        if let Some(session) = &leg.session {
+            session.began_with(identity.credential);
+        }
         Self {
             route,
-            identity: Identity { credential, session },
+            identity,
             era: Era::Handshake,
             dialect: select(Declared { version, asks_for_task, extension }),
             version,
@@ -286,6 +288,14 @@ impl Caller {
 }
 
 impl Inner {
+    /// Who comes this way.
+    pub(super) fn identity(&self, leg: &Leg) -> Identity {
+        Identity {
+            credential: leg.credential().map(|value| self.fingerprints.credential(value.as_bytes())),
+            session: leg.session.as_ref().map(|session| session.fingerprint),
+        }
+    }
+
     /// What the job tools are called for whoever sees these tools; `None` if even the fallback names are taken.
     pub(super) fn job_names(&self, catalog: Option<&Catalog>) -> Option<JobNames> {
         let jobs = &self.options.jobs;

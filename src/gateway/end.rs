@@ -38,11 +38,13 @@ impl Gateway {
     }
 
     async fn end_session(&self, leg: Leg, session: Arc<Session>) -> Answer {
-        if session.calls.is_busy() {
-            // The upstream would say so, but it is not asked until the calls have ended.
-            if !access::may_use_session(&leg).await {
-                return forbidden();
-            }
+        let is_busy = session.calls.is_busy();
+        // The upstream would say whether it may, if it saw who asks, and were asked before the end.
+        let says_so = leg.is_judged() && !session.minted && !is_busy;
+        if !says_so && !access::may_use_session(&leg, self.inner.identity(&leg)).await {
+            return forbidden();
+        }
+        if is_busy {
             session.end();
             self.remember(&leg.upstream, &session);
             self.end_tasks(&session).await;

@@ -74,7 +74,7 @@ impl Gateway {
         let Some(session) = caller.session().filter(|session| session.hello().is_some()).cloned() else {
             return self.pass_on(caller, message).await;
         };
-        if !access::may_use_session(&caller.leg).await {
+        if !access::may_use_session(&caller.leg, caller.identity).await {
             self.tally(&caller).done(Side::Client);
             return caller.reply(forbidden());
         }
@@ -146,7 +146,7 @@ impl Gateway {
         if !session.calls.expects(id) {
             return None;
         }
-        if !access::may_use_session(&caller.leg).await {
+        if !access::may_use_session(&caller.leg, caller.identity).await {
             self.tally(caller).done(Side::Client);
             return Some(forbidden());
         }

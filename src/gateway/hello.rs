@@ -95,7 +95,9 @@ impl Gateway {
             None => minted.map(|id| upstream.sessions.mint(id, hello)),
         };
         if let Some(session) = session {
-            session.accepted(caller.leg.credential(), head);
+            session.began_with(caller.credential());
+            session.accepted(caller.leg.credential(), session.turn());
+            session.keep_cookies(head);
             self.remember(upstream, &session);
             if session.minted
                 && let Ok(id) = HeaderValue::from_str(&session.id)

@@ -49,7 +49,7 @@ impl Gateway {
         for (key, answer) in answers.clone()? {
             let text = std::str::from_utf8(&answer).unwrap_or("{}");
             let response = result_response(&Id::from_string(key.as_str()), text);
-            self.hand_in(&task, key, response).await.map_err(|error| unavailable(&error))?;
+            self.hand_in(&task, key, response).await?;
         }
         let now = worker.tasks.get(task.id).await.map_err(|error| unavailable(&error))?;
         Ok(now.unwrap_or(task))
@@ -75,7 +75,7 @@ impl Gateway {
         let state = state.seal(&worker.seal)?;
         let questions =
             questions.iter().map(|question| (question.key.as_str(), &*question.method, question.params.as_deref()));
-        Some(rounds::input_required(questions, &state, None))
+        Some(rounds::input_required(questions, Some(&state), None))
     }
 }
 

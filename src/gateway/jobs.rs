@@ -129,11 +129,14 @@ impl Gateway {
         let (gateway, id) = (self.clone(), id.clone());
         drop(self.inner.worker.work.spawn(async move {
             let steps = Arc::new(steps);
-            if let Some(task) = gateway.wait(&caller, task, Some(until), (Marking::Plain, &steps)).await {
-                let text = gateway.job_said(&caller, &task, &call).await;
-                gateway.tally(&caller).done(Side::None);
-                steps.done(kept_whole(&steps, rope_response(&id, text))).await;
-            }
+            let text = match gateway.wait(&caller, task.id, Some(until), (Marking::Plain, &steps)).await {
+                Some(Ok(task)) => gateway.job_said(&caller, &task, &call).await,
+                Some(Err(Error::StoreUnavailable)) => job::unavailable(&error_object(&Error::StoreUnavailable)).into(),
+                Some(Err(_)) => job::expired().into(),
+                None => return,
+            };
+            gateway.tally(&caller).done(Side::None);
+            steps.done(kept_whole(&steps, rope_response(&id, text))).await;
         }));
         reply
     }

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use crate::call::{Answer, Body, Event, Log, Origin, Outgoing, Priming, Side, Step};
 use crate::session::{ROOM, Session, Start};
 use crate::shutdown::Work;
+use crate::task::Identity;
 use crate::upstream::{Leg, Opened, events, headers};
 use crate::worker::{Listening, Stranger, Worker};
 
@@ -47,9 +48,10 @@ impl Gateway {
         if let Some(session) = &leg.session {
             session.hub().log(|| self.log_of(route, &leg));
         }
+        let who = self.inner.identity(&leg);
         drop(self.inner.worker.work.spawn(async move {
             match leg.session.clone() {
-                Some(session) => attend(&worker, &session, Listening { leg, steps, start, limit }).await,
+                Some(session) => attend(&worker, &session, Listening { leg, steps, start, limit }, who).await,
                 None => ride(&leg, &steps, &worker.work, limit).await,
             }
             tally.done(Side::None);
@@ -58,7 +60,7 @@ impl Gateway {
     }
 
     fn log_of(&self, route: &Arc<Route>, leg: &Leg) -> Arc<Log> {
-        let origin = Origin { upstream: self.place(route), identity: self.identity(leg) };
+        let origin = Origin { upstream: self.place(route), identity: self.inner.identity(leg) };
         Log::new(self.inner.streams.clone(), origin, Priming::Omitted)
     }
 }
@@ -67,13 +69,18 @@ pub(super) fn get(answer: Answer) -> Reply {
     Reply { method: "GET", ..plain(answer) }
 }
 
-/// Whoever brings a credential that is new to the session listens only if the upstream accepts it.
-async fn attend(worker: &Worker, session: &Arc<Session>, listening: Listening) {
-    while let Err(Stranger) = worker.listen(session, &listening).await {
-        if !access::may_use_session(&listening.leg).await {
-            return drop(listening.steps.send(Step::done(forbidden())).await);
+/// Whoever brings a credential that is new to the session listens only if the upstream accepts it, and only who began
+/// the session does where the upstream would accept it from anybody.
+async fn attend(worker: &Worker, session: &Arc<Session>, listening: Listening, who: Identity) {
+    let Listening { leg, steps, .. } = &listening;
+    let mut may = leg.is_judged() || access::may_use_session(leg, who).await;
+    while may {
+        match worker.listen(session, &listening).await {
+            Ok(()) => return,
+            Err(Stranger) => may = access::may_use_session(leg, who).await,
         }
     }
+    let _ = steps.send(Step::done(forbidden())).await;
 }
 
 /// Without a session there is nothing to share a stream by: each client has its own, until one of the two leaves.

@@ -3,15 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::sync::oneshot;
 use tracing::warn;
 
+use crate::call::Standing;
+use crate::jsonrpc::{Envelope, Kind};
 use crate::mcp::Era;
 use crate::session::Session;
-use crate::task::SessionRecord;
+use crate::task::{SessionRecord, StoreError};
 use crate::upstream::Upstream;
+use crate::worker::{failed, refused};
 
-use super::{Gateway, Handling, Request, Route, session_id};
+use super::tasks::unavailable;
+use super::{Gateway, Handling, Reply, Request, Route, plain, session_id};
 
 /// How many tasks are taken over at once.
 const TAKEN: usize = 100;
@@ -78,6 +83,7 @@ impl Gateway {
             server: hello.server.clone(),
             era: if hello.repeated.is_some() { Era::Stateless } else { Era::Handshake },
             minted: session.minted,
+            credential: session.starter(),
             ended: session.is_ended(),
             expires: tasks.now().plus(upstream.sessions.idle().saturating_add(REMEMBERED)),
         };
@@ -96,11 +102,23 @@ impl Gateway {
     /// Answers a request after a look for its session in the store.
     pub(super) fn after_restoring(&self, id: String, route: Arc<Route>, request: Request) -> Handling {
         self.later(|gateway| async move {
-            drop(gateway.inner.worker.session(&route.upstream, &id).await);
+            if let Err(error) = gateway.inner.worker.session(&route.upstream, &id).await {
+                return gateway.session_unread(&request, &error);
+            }
             match gateway.dispatch(route, request) {
                 Handling::Ready(reply) => reply,
                 Handling::Later(reply) => reply.await,
             }
         })
+    }
+
+    /// Who began the session, what was said in it, and whether it has ended cannot be read: it is not taken for another.
+    fn session_unread(&self, request: &Request, error: &StoreError) -> Reply {
+        let error = unavailable(error);
+        self.tally_of("other", request.received).done(error.side());
+        let message = Envelope::read(request.body.clone()).ok();
+        let id = message.as_ref().filter(|message| message.kind() == Kind::Request).and_then(Envelope::id);
+        let answer = id.map(|id| failed(&error, id, Standing::Outside));
+        plain(answer.unwrap_or_else(|| refused(StatusCode::SERVICE_UNAVAILABLE, &error)))
     }
 }

@@ -10,7 +10,6 @@ use http::HeaderMap;
 use crate::call::{EventId, Follower, Log, Origin, Outgoing, Side, outlet};
 use crate::mcp::{Era, header};
 use crate::session::Start;
-use crate::task::Identity;
 use crate::upstream::Leg;
 
 use super::caller::{Caller, priming};
@@ -78,20 +77,13 @@ impl Gateway {
 
     /// A stream belongs to the session it was opened in; without one, to who opened it.
     async fn may_follow(&self, route: &Arc<Route>, leg: &Leg, origin: Origin) -> bool {
-        let who = self.identity(leg);
+        let who = self.inner.identity(leg);
         if origin.upstream != self.place(route) || origin.identity.session != who.session {
             return false;
         }
         match &leg.session {
-            Some(session) => !session.is_ended() && access::may_use_session(leg).await,
+            Some(session) => !session.is_ended() && access::may_use_session(leg, who).await,
             None => origin.identity == who,
-        }
-    }
-
-    pub(super) fn identity(&self, leg: &Leg) -> Identity {
-        Identity {
-            credential: leg.credential().map(|value| self.inner.fingerprints.credential(value.as_bytes())),
-            session: leg.session.as_ref().map(|session| session.fingerprint),
         }
     }
 

@@ -16,6 +16,7 @@ use super::access;
 use super::caller::Caller;
 use super::hello::result_in;
 use super::{Framing, Gateway, Reply};
+use crate::worker::Worker;
 
 const NOT_AVAILABLE: &str = "Task is not available in this session";
 const EXPIRED: &str = "Task has expired";
@@ -33,21 +34,25 @@ impl Gateway {
     }
 
     /// `tasks/*` where the upstream has tasks too: what names one of ours is ours, all else goes on.
-    async fn tasks_of_both(&self, caller: Caller, message: &Envelope, id: &Id) -> Reply {
+    async fn tasks_of_both(&self, caller: Caller, message: &Envelope, call: &Id) -> Reply {
         let params = Params::peek(message.params());
         let is_ours = if message.method() == method::TASKS_LIST {
             list_cursor(&params).is_some_and(|cursor| cursor.starts_with(OURS))
         } else {
             let id = params.task_id().unwrap_or_default();
-            matches!(access::find(&self.inner.worker, &caller, &id).await, Ok(Some(_)))
+            match access::find(&self.inner.worker, &caller, &id).await {
+                Ok(found) => found.is_some(),
+                // It may be ours: theirs would say that there is no such task.
+                Err(error) => return self.fails(&caller, call, &unavailable(&error)),
+            }
         };
         if is_ours {
-            return self.own_tasks(caller, message, id).await;
+            return self.own_tasks(caller, message, call).await;
         }
         if message.method() != method::TASKS_LIST || !self.has_list(&caller) {
-            return self.forward(&caller, message, id);
+            return self.forward(&caller, message, call);
         }
-        let mut assignment = self.assignment(&caller, message.text().clone(), id);
+        let mut assignment = self.assignment(&caller, message.text().clone(), call);
         assignment.inline = usize::MAX;
         let steps = self.inner.worker.start(assignment);
         let (method, dialect) = (caller.method, caller.dialect.word());
@@ -58,7 +63,8 @@ impl Gateway {
             |_| {},
             move |answer| async move {
                 let page = gateway.page_of(&caller, None, 1).await;
-                if page.is_ok_and(|(tasks, _)| !tasks.is_empty()) { and_ours(answer) } else { answer }
+                // Whoever asks for ours is told if they cannot be read.
+                if page.is_ok_and(|(tasks, _)| tasks.is_empty()) { answer } else { and_ours(answer) }
             },
         );
         Reply { outgoing: Outgoing::Later(steps), framing: Framing::Either, method, dialect }
@@ -101,8 +107,7 @@ impl Gateway {
         let result = match task.status {
             Status::Completed { .. } => {
                 let result = tasks.result(task.id).await.map_err(|error| unavailable(&error))?;
-                let result = result.ok_or_else(|| Error::InvalidParams(EXPIRED.into()))?;
-                Some(caller.as_read(result))
+                Some(caller.as_read(result.ok_or_else(expired)?))
             }
             Status::Working { .. }
             | Status::InputRequired { .. }
@@ -151,17 +156,23 @@ impl Gateway {
         for (key, response) in responses {
             let Some(key) = QuestionKey::parse(&key) else { continue };
             let response = result_response(&Id::from_string(key.as_str()), response.get());
-            self.hand_in(&task, key, response).await.map_err(|error| unavailable(&error))?;
+            self.hand_in(&task, key, response).await?;
         }
         Ok(ext::acknowledged().into())
     }
 
-    /// Hands in an answer; only the first one to an open question counts.
-    pub(super) async fn hand_in(&self, task: &Task, key: QuestionKey, response: Bytes) -> Result<(), StoreError> {
-        match self.inner.worker.tasks.apply(task.id, Event::Answered(key.clone()), None).await {
-            Ok(_) => self.inner.worker.ports.answer(task.id, key, response),
+    /// Hands in an answer; only the first one to an open question counts. Where nobody would pass it on, the question
+    /// stays open: for who goes on with the task after a restart, or runs it now.
+    pub(super) async fn hand_in(&self, task: &Task, key: QuestionKey, response: Bytes) -> Result<(), Error> {
+        let Worker { tasks, ports, .. } = &self.inner.worker;
+        let is_open = task.status.questions().iter().any(|question| question.key == key);
+        if is_open && !ports.is_open(task.id) {
+            return Err(if self.is_draining() { Error::ShuttingDown } else { Error::StoreUnavailable });
+        }
+        match tasks.apply(task.id, Event::Answered(key.clone()), None).await {
+            Ok(_) => ports.answer(task.id, key, response),
             Err(ApplyError::Rejected(_) | ApplyError::Missing | ApplyError::Superseded) => {}
-            Err(ApplyError::Store(error)) => return Err(error),
+            Err(ApplyError::Store(error)) => return Err(unavailable(&error)),
         }
         Ok(())
     }
@@ -176,7 +187,7 @@ impl Gateway {
         }
         let found = access::find(&self.inner.worker, caller, &task.to_string()).await;
         if let Some(task) = found.map_err(|error| unavailable(&error))? {
-            self.hand_in(&task, key, message.text().clone()).await.map_err(|error| unavailable(&error))?;
+            self.hand_in(&task, key, message.text().clone()).await?;
         }
         Ok(true)
     }
@@ -234,7 +245,7 @@ impl Gateway {
         let task = access::find(&self.inner.worker, caller, &id).await.map_err(|error| unavailable(&error))?;
         let task = task.ok_or_else(|| Error::InvalidParams(NOT_AVAILABLE.into()))?;
         if task.is_expired(tasks.now()) {
-            return Err(Error::InvalidParams(EXPIRED.into()));
+            return Err(expired());
         }
         Ok(task)
     }
@@ -257,6 +268,10 @@ fn and_ours(mut answer: Answer) -> Answer {
         answer.body = Body::Message(splice(message.text(), edits));
     }
     answer
+}
+
+pub(super) fn expired() -> Error {
+    Error::InvalidParams(EXPIRED.into())
 }
 
 pub(super) fn unavailable(error: &StoreError) -> Error {

@@ -12,12 +12,13 @@ use crate::call::{Answer, Error, Outgoing, Outlet, Side, outlet};
 use crate::dialect::core;
 use crate::jsonrpc::{Id, Rope, error_response, rope_response};
 use crate::mcp::{Era, Params};
-use crate::task::Task;
+use crate::task::{StoreError, Task, TaskId};
 use crate::worker::{Carried, Carrier, Marking, failed};
 
 use super::caller::Caller;
 use super::job_input::askable;
 use super::jobs::LONGEST_WAIT;
+use super::tasks::{expired, unavailable};
 use super::{Gateway, Reply};
 
 /// How long a poll waits for a task that is being cut off.
@@ -45,10 +46,12 @@ impl Gateway {
             let steps = Arc::new(steps);
             // The wait may be longer than a client, or a proxy, gives an answer to begin.
             steps.hold().await;
-            if let Some(task) = gateway.wait(&caller, task, None, (Marking::Related, &steps)).await {
-                let answer = gateway.result_of(&caller, &task, &id, Some(&steps)).await;
-                steps.done(answer).await;
-            }
+            let answer = match gateway.wait(&caller, task.id, None, (Marking::Related, &steps)).await {
+                Some(Ok(task)) => gateway.result_of(&caller, &task, &id, Some(&steps)).await,
+                Some(Err(error)) => gateway.failure(&caller, &id, &error),
+                None => return,
+            };
+            steps.done(answer).await;
         }));
         reply
     }
@@ -79,19 +82,19 @@ impl Gateway {
         failed(error, id, caller.standing())
     }
 
-    /// Waits until the task ends, at most until `until`; returns it as it stands then, or nothing if the client has
-    /// left for good.
+    /// Waits until the task ends, at most until `until`; returns it as it stands then, or why that is not known, or
+    /// nothing if the client has left for good.
     pub(super) async fn wait(
         &self,
         caller: &Caller,
-        task: Task,
+        task: TaskId,
         until: Option<Instant>,
         (marking, steps): (Marking, &Arc<Outlet>),
-    ) -> Option<Task> {
+    ) -> Option<Result<Task, Error>> {
         let worker = &self.inner.worker;
         let carrier = Carrier { outlet: steps.clone(), abilities: caller.abilities, marking };
         let asks_on_stream = caller.era == Era::Handshake && caller.takes_events();
-        let carried = if asks_on_stream { worker.ports.carry(task.id, carrier) } else { None };
+        let carried = if asks_on_stream { worker.ports.carry(task, carrier) } else { None };
         let left = async {
             steps.closed().await;
             worker.patience.gave_up(caller.habit(), caller.received.elapsed());
@@ -102,17 +105,18 @@ impl Gateway {
             }
         };
         let now = tokio::select! {
-            waited = self.while_asking(caller, &task, until, carried.as_ref()) => waited,
+            waited = self.while_asking(caller, task, until, carried.as_ref()) => waited,
             // Whoever runs it writes its end down now.
             () = worker.work.severed() => {
-                worker.tasks.wait(task.id, Some(Instant::now() + LAST_LOOK)).await.ok().flatten()
+                worker.tasks.wait(task, Some(Instant::now() + LAST_LOOK)).await
             }
             () = left => {
                 self.tally(caller).done(Side::Client);
                 return None;
             }
         };
-        Some(now.unwrap_or(task))
+        // Nothing that runs is forgotten: if it is gone, it had ended.
+        Some(now.map_err(|error| unavailable(&error)).and_then(|task| task.ok_or_else(expired)))
     }
 }
 
@@ -122,19 +126,19 @@ impl Gateway {
     async fn while_asking(
         &self,
         caller: &Caller,
-        task: &Task,
+        task: TaskId,
         mut until: Option<Instant>,
         carried: Option<&Carried>,
-    ) -> Option<Task> {
+    ) -> Result<Option<Task>, StoreError> {
         let longest = caller.received + self.patience(caller, LONGEST_WAIT);
         loop {
-            let now = self.ended_or_asked(caller, task, until).await;
+            let now = self.ended_or_asked(caller, task, until).await?;
             let runs = now.as_ref().is_some_and(|task| task.status.ended().is_none());
             match until {
                 Some(at) if runs && at < longest && carried.is_some_and(Carried::asks) => {
                     until = Some((at + STEP).min(longest));
                 }
-                _ => return now,
+                _ => return Ok(now),
             }
         }
     }
@@ -142,17 +146,22 @@ impl Gateway {
 
 impl Gateway {
     /// Waits until the task ends, or until `until`; for a client of the stateless era also until it asks something.
-    async fn ended_or_asked(&self, caller: &Caller, task: &Task, until: Option<Instant>) -> Option<Task> {
+    async fn ended_or_asked(
+        &self,
+        caller: &Caller,
+        task: TaskId,
+        until: Option<Instant>,
+    ) -> Result<Option<Task>, StoreError> {
         let tasks = &self.inner.worker.tasks;
         loop {
             let look = match caller.era {
                 Era::Handshake => until,
                 Era::Stateless => Some(until.map_or(Instant::now() + STEP, |until| until.min(Instant::now() + STEP))),
             };
-            let now = tasks.wait(task.id, look).await.ok().flatten();
+            let now = tasks.wait(task, look).await?;
             let over = look == until || now.as_ref().is_none_or(|task| task.status.ended().is_some());
             if over || now.as_ref().is_some_and(|task| askable(caller, task).next().is_some()) {
-                return now;
+                return Ok(now);
             }
         }
     }

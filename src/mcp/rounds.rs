@@ -81,12 +81,12 @@ impl InputRequired {
     }
 }
 
-/// A result that asks `questions` (key, method, text of the parameters, which [`question`] has made fit) and wants
-/// `request_state` back.
+/// A result that asks `questions` (key, method, text of the parameters, which [`question`] has made fit), and wants
+/// `request_state` back if it is there.
 #[must_use]
 pub fn input_required<'a>(
     questions: impl IntoIterator<Item = (&'a str, &'a str, Option<&'a str>)>,
-    request_state: &str,
+    request_state: Option<&str>,
     server_info: Option<&str>,
 ) -> String {
     let asked = questions.into_iter().fold(Object::new(), |asked, (key, method, params)| {
@@ -96,7 +96,7 @@ pub fn input_required<'a>(
     let result = Object::new()
         .string("resultType", "input_required")
         .raw("inputRequests", &asked.finish())
-        .string(REQUEST_STATE, request_state);
+        .maybe_string(REQUEST_STATE, request_state);
     let meta = server_info.map(|info| Object::new().raw(meta_key::SERVER_INFO, info).finish());
     meta.map_or(result.clone(), |meta| result.raw("_meta", &meta)).finish()
 }
@@ -168,14 +168,14 @@ mod tests {
     #[test]
     fn what_is_asked_is_read_back() {
         let ask = [("k\"1", "elicitation/create", Some(r#"{"n":1.0}"#)), ("k2", "roots/list", None)];
-        let text = input_required(ask, "se\"al", Some(r#"{"name":"s","version":"1"}"#));
+        let text = input_required(ask, Some("se\"al"), Some(r#"{"name":"s","version":"1"}"#));
         let read = InputRequired::read(&text).unwrap();
         let questions: Vec<_> = read.questions.iter().map(|q| (&*q.key, &*q.method, q.params.as_deref())).collect();
         assert_eq!(questions, ask);
         assert_eq!(read.request_state.as_deref(), Some(r#""se\"al""#));
         let told: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(told["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "s");
-        assert!(!input_required(ask, "s", None).contains("_meta"));
+        assert!(!input_required(ask, None, None).contains("_meta"));
     }
 
     #[test]

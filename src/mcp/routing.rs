@@ -45,15 +45,15 @@ pub struct Body<'a> {
 pub enum Mismatch {
     /// A header that is required is not there.
     #[error("Header mismatch: the {0} header is missing")]
-    Missing(&'static str),
+    Missing(Cow<'static, str>),
     /// A value with characters that no header may have, or no Base64 between the marks of Base64.
     #[error("Header mismatch: the {0} header is malformed")]
-    Malformed(&'static str),
+    Malformed(Cow<'static, str>),
     /// Header and body differ.
     #[error("Header mismatch: {name} header value '{header}' does not match body value '{body}'")]
     Differs {
         /// Which header.
-        name: &'static str,
+        name: Cow<'static, str>,
         /// Its value, cut.
         header: String,
         /// The value in the body, cut.
@@ -73,7 +73,7 @@ pub fn check(headers: Routing<'_>, body: Body<'_>) -> Result<(), Mismatch> {
         (NAME, needs_name && headers.name.is_none()),
     ] {
         if missing {
-            return Err(Mismatch::Missing(name));
+            return Err(Mismatch::Missing(name.into()));
         }
     }
     agree(headers, body)
@@ -97,6 +97,23 @@ pub fn agree(headers: Routing<'_>, body: Body<'_>) -> Result<(), Mismatch> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether the headers repeat the arguments of a call as the tool's input schema asks (`x-mcp-header`); `header` tells
+/// the value of a header by its name in lower case.
+///
+/// # Errors
+/// If one is missing, malformed or differs.
+pub fn check_arguments<'a>(
+    input_schema: &str,
+    arguments: &str,
+    header: impl Fn(&str) -> Option<&'a [u8]>,
+) -> Result<(), Mismatch> {
+    for (name, expected) in param_headers(input_schema, arguments) {
+        let Some(value) = header(&name) else { return Err(Mismatch::Missing(name.into())) };
+        compare(name, decode(value), &decode(expected.as_bytes()).unwrap_or_default())?;
+    }
+    Ok(())
 }
 
 /// What a request is about: the tool, prompt, resource or task that it names.
@@ -140,8 +157,9 @@ fn source(method: &str) -> Option<&'static str> {
     named.or_else(|| method.starts_with("tasks/").then_some("taskId"))
 }
 
-fn compare(name: &'static str, header: Option<Cow<'_, str>>, body: &str) -> Result<(), Mismatch> {
-    let header = header.ok_or(Mismatch::Malformed(name))?;
+fn compare(name: impl Into<Cow<'static, str>>, header: Option<Cow<'_, str>>, body: &str) -> Result<(), Mismatch> {
+    let name = name.into();
+    let Some(header) = header else { return Err(Mismatch::Malformed(name)) };
     if header == body {
         return Ok(());
     }

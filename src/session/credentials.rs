@@ -60,16 +60,25 @@ impl std::fmt::Debug for Fingerprints {
 /// How many accepted credentials are remembered per session.
 const MAX_ACCEPTED: usize = 16;
 
-/// The credentials that an upstream accepted on one session, the latest last; `None` is a request without one.
+/// The credentials that an upstream accepted on one session; `None` is a request without one.
 #[derive(Debug, Default)]
 pub struct Credentials {
+    /// The latest accepted last.
     accepted: Vec<Option<HeaderValue>>,
+    /// Of those, the one that was brought last, and its turn.
+    latest: Option<(u64, HeaderValue)>,
 }
 
 impl Credentials {
-    /// The upstream accepted a request with this credential.
-    pub fn accept(&mut self, credential: Option<&HeaderValue>) {
-        if self.accepted.last().is_some_and(|latest| latest.as_ref() == credential) {
+    /// The upstream accepted a request with this credential, which was brought in this turn. Upstreams answer in any
+    /// order: one that was brought before the latest does not become the latest again, nor does none.
+    pub fn accept(&mut self, credential: Option<&HeaderValue>, turn: u64) {
+        if let Some(credential) = credential
+            && self.latest.as_ref().is_none_or(|(latest, _)| *latest <= turn)
+        {
+            self.latest = Some((turn, credential.clone()));
+        }
+        if self.accepted.last().is_some_and(|last| last.as_ref() == credential) {
             return;
         }
         self.accepted.retain(|known| known.as_ref() != credential);
@@ -85,10 +94,10 @@ impl Credentials {
         self.accepted.iter().any(|known| known.as_ref() == credential)
     }
 
-    /// The latest that was accepted; the outer `None` if nothing was yet.
+    /// The latest that was brought and accepted.
     #[must_use]
-    pub fn latest(&self) -> Option<Option<HeaderValue>> {
-        self.accepted.last().cloned()
+    pub fn latest(&self) -> Option<HeaderValue> {
+        self.latest.as_ref().map(|(_, credential)| credential.clone())
     }
 }
 
@@ -111,11 +120,24 @@ mod tests {
         let mut credentials = Credentials::default();
         let (t1, t2) = (HeaderValue::from_static("t1"), HeaderValue::from_static("t2"));
         assert_eq!(credentials.latest(), None);
-        credentials.accept(Some(&t1));
-        credentials.accept(Some(&t2));
-        assert_eq!(credentials.latest(), Some(Some(t2.clone())));
+        credentials.accept(Some(&t1), 1);
+        credentials.accept(Some(&t2), 2);
+        assert_eq!(credentials.latest(), Some(t2));
         assert!(credentials.knows(Some(&t1)) && !credentials.knows(None));
-        credentials.accept(Some(&t1));
-        assert_eq!(credentials.latest(), Some(Some(t1)));
+        credentials.accept(Some(&t1), 3);
+        assert_eq!(credentials.latest(), Some(t1));
+    }
+
+    #[test]
+    fn a_late_answer_puts_no_old_one_back_and_none_takes_none_away() {
+        let mut credentials = Credentials::default();
+        let (t1, t2) = (HeaderValue::from_static("t1"), HeaderValue::from_static("t2"));
+        credentials.accept(None, 0);
+        assert_eq!(credentials.latest(), None);
+        credentials.accept(Some(&t2), 2);
+        credentials.accept(Some(&t1), 1);
+        credentials.accept(None, 3);
+        assert_eq!(credentials.latest(), Some(t2));
+        assert!(credentials.knows(Some(&t1)) && credentials.knows(None));
     }
 }

@@ -387,6 +387,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn whoever_asked_on_it_is_told_when_a_stream_closes() {
+        for ends in [Hub::close, Hub::hang_up] {
+            let hub = Arc::new(Hub::default());
+            let _listening = listener(&hub);
+            let seen = hub.moves();
+            ends(&hub);
+            let moved = tokio::time::timeout(std::time::Duration::from_secs(5), hub.moved(seen)).await;
+            assert_eq!(moved, Ok(seen + 1));
+            ends(&hub);
+            assert_eq!(hub.moves(), seen + 1, "nobody was left to go");
+        }
+    }
+
+    #[tokio::test]
     async fn each_message_goes_to_the_newest_that_is_there() {
         let hub = Arc::new(Hub::default());
         assert!(!hub.push(says("nobody")) && !hub.is_listening());

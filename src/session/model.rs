@@ -36,8 +36,10 @@ pub struct Session {
     pub calls: Arc<Calls>,
     hub: Arc<Hub>,
     hello: OnceLock<Hello>,
+    starter: OnceLock<Option<Fingerprint>>,
     credentials: Mutex<Credentials>,
     credential_came: Notify,
+    turns: AtomicU64,
     cookies: Mutex<Cookies>,
     has_cookies: AtomicBool,
     catalog: Mutex<Option<Arc<Catalog>>>,
@@ -59,8 +61,10 @@ impl Session {
             calls: Arc::default(),
             hub: Arc::default(),
             hello: OnceLock::new(),
+            starter: OnceLock::new(),
             credentials: Mutex::default(),
             credential_came: Notify::new(),
+            turns: AtomicU64::new(0),
             cookies: Mutex::default(),
             has_cookies: AtomicBool::new(false),
             catalog: Mutex::default(),
@@ -92,12 +96,34 @@ impl Session {
         let _ = self.hello.set(hello);
     }
 
-    /// The upstream accepted a request: its credential and cookies are the latest.
-    pub fn accepted(&self, credential: Option<&HeaderValue>, answer: &HeaderMap) {
-        lock(&self.credentials).accept(credential);
+    /// Whether it began with this credential (`None`: without one). Of a session that began elsewhere, and was not
+    /// written down, nobody knows: who comes first counts as who began it.
+    pub fn began_with(&self, credential: Option<Fingerprint>) -> bool {
+        *self.starter.get_or_init(|| credential) == credential
+    }
+
+    /// The credential that it began with, as far as is known.
+    #[must_use]
+    pub fn starter(&self) -> Option<Fingerprint> {
+        self.starter.get().copied().flatten()
+    }
+
+    /// The turn of a request that comes now: of two, the later one brings the newer credential.
+    #[must_use]
+    pub fn turn(&self) -> u64 {
+        self.turns.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The upstream accepted this credential, brought in this turn, on this session.
+    pub fn accepted(&self, credential: Option<&HeaderValue>, turn: u64) {
+        lock(&self.credentials).accept(credential, turn);
         if credential.is_some() {
             self.credential_came.notify_waiters();
         }
+    }
+
+    /// The upstream answered: its cookies are the latest.
+    pub fn keep_cookies(&self, answer: &HeaderMap) {
         if answer.contains_key(header::SET_COOKIE) {
             let mut cookies = lock(&self.cookies);
             answer.get_all(header::SET_COOKIE).iter().for_each(|header| cookies.set(header));
@@ -111,20 +137,23 @@ impl Session {
         lock(&self.credentials).knows(credential)
     }
 
-    /// The latest credential that the upstream accepted; the outer `None` if there was none yet.
+    /// The latest credential that was brought and that the upstream accepted.
     #[must_use]
-    pub fn latest_credential(&self) -> Option<Option<HeaderValue>> {
+    pub fn latest_credential(&self) -> Option<HeaderValue> {
         lock(&self.credentials).latest()
     }
 
-    /// Resolves when the upstream has accepted a request with a credential, now or before. Cancel safe.
-    pub async fn credential_came(&self) {
+    /// Resolves with the latest credential that the upstream accepted, now or before; if that is the one that it
+    /// `refused` since, with the next that it accepts, be it the same. Cancel safe.
+    pub async fn next_credential(&self, refused: Option<&HeaderValue>) -> HeaderValue {
+        let mut refused = refused;
         loop {
             let came = self.credential_came.notified();
-            if self.latest_credential().flatten().is_some() {
-                return;
+            if let Some(latest) = self.latest_credential().filter(|latest| Some(latest) != refused) {
+                return latest;
             }
             came.await;
+            refused = None;
         }
     }
 

@@ -8,9 +8,10 @@ use dashmap::DashMap;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::task::Fingerprint;
+use crate::mcp::Era;
+use crate::task::{Fingerprint, SessionRecord};
 
-use super::{Catalog, Fingerprints, Hello, Options, Session};
+use super::{Catalog, Fingerprints, Hello, Options, Repeated, Session};
 
 /// How often idle sessions are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -72,11 +73,14 @@ impl Sessions {
         self.insert(self.greeted(id, hello, true))
     }
 
-    /// A session that began elsewhere, with what is known of it; whoever knows it already has the same.
+    /// A session that began elsewhere, as it was written down; whoever knows it already has the same.
     #[must_use]
-    pub fn restore(&self, id: &str, (hello, minted, ended): (Hello, bool, bool)) -> Arc<Session> {
-        let session = self.greeted(id, hello, minted);
-        if ended {
+    pub fn restore(&self, id: &str, record: SessionRecord) -> Arc<Session> {
+        let repeated = (record.era == Era::Stateless).then(|| Arc::new(Repeated::recalled(&record.client)));
+        let hello = Hello { client: record.client, server: record.server, repeated };
+        let session = self.greeted(id, hello, record.minted);
+        session.began_with(record.credential);
+        if record.ended {
             session.end();
         }
         self.adopt(session)
@@ -217,10 +221,33 @@ fn last_seen(session: &Session) -> u64 {
 mod tests {
     use super::*;
     use crate::jsonrpc::Id;
+    use crate::mcp::{ClientHello, OwnTasks, ServerHello, Version};
+    use crate::task::Timestamp;
 
     fn sessions(max_sessions: usize) -> Sessions {
         let options = Options { max_sessions, idle: Duration::from_secs(60) };
         Sessions::new("/mcp", options, Fingerprints::random())
+    }
+
+    #[test]
+    fn two_restores_give_one_session_that_knows_all_from_the_start() {
+        let sessions = sessions(10);
+        let record = |ended| SessionRecord {
+            client: ClientHello::default(),
+            server: ServerHello { version: Version::V2025_11_25, own_tasks: OwnTasks::None },
+            era: Era::Handshake,
+            minted: true,
+            credential: Some(Fingerprint([1; 16])),
+            ended,
+            expires: Timestamp(0),
+        };
+        // Both looked before either knew it.
+        let (one, two) = (sessions.restore("s", record(false)), sessions.restore("s", record(false)));
+        assert!(Arc::ptr_eq(&one, &two) && Arc::ptr_eq(&one, &sessions.find("s").unwrap()));
+        assert!(one.minted && one.hello().is_some() && !one.is_ended());
+        assert!(one.began_with(Some(Fingerprint([1; 16]))) && !one.began_with(None));
+        assert!(sessions.restore("ended", record(true)).is_ended());
+        assert_eq!(sessions.len(), 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -316,6 +316,7 @@ async fn remembers_sessions(store: impl TaskStore) {
         server: ServerHello { version: Version::V2025_03_26, own_tasks: OwnTasks::Extension },
         era: Era::Handshake,
         minted: false,
+        credential: None,
         ended: true,
         expires: Timestamp(3_000),
     };

@@ -2,7 +2,7 @@
 
 use crate::mcp::{ClientHello, Era, ServerHello};
 
-use super::Timestamp;
+use super::{Fingerprint, Timestamp};
 
 /// What the two sides of a session said, and how long that is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct SessionRecord {
     pub era: Era,
     /// Whether the id is taskgate's own, unknown to the upstream.
     pub minted: bool,
+    /// The keyed hash of the credential that it began with; `None` if it began without one.
+    pub credential: Option<Fingerprint>,
     /// Whether its client deleted it.
     pub ended: bool,
     /// When it may be forgotten.

@@ -36,6 +36,9 @@ pub enum Error {
     /// It asked something that nobody answered, and cannot be told so.
     #[error("upstream asked {0}, which nobody answered")]
     Unanswered(String),
+    /// The event stream cannot be taken up with this credential: 401 or 403.
+    #[error("upstream refused the credential when its event stream was taken up, outcome unknown")]
+    Refused,
     /// What came is not what HTTP or the event stream format allow.
     #[error("upstream broke the protocol: {0}")]
     Protocol(String),
@@ -52,6 +55,7 @@ impl Error {
             | Self::TooLarge { .. }
             | Self::Cut
             | Self::Unanswered(_)
+            | Self::Refused
             | Self::Protocol(_) => true,
         }
     }
@@ -114,6 +118,7 @@ mod tests {
             Error::Encoding(String::new()),
             Error::TooLarge { limit: 1 },
             Error::Cut,
+            Error::Refused,
             Error::Protocol(String::new()),
         ] {
             assert!(error.may_have_run(), "{error}");

@@ -126,6 +126,8 @@ struct Way {
     credential: Option<HeaderValue>,
     /// What each request of the caller's says in `_meta`, where the era wants it.
     meta: Option<Arc<str>>,
+    /// When it was brought, among the requests of its session.
+    turn: u64,
 }
 
 impl Leg {
@@ -149,20 +151,11 @@ impl Leg {
         if let Some(cookie) = session.as_ref().and_then(|session| session.cookie()) {
             headers.insert(COOKIE, cookie);
         }
+        let turn = session.as_ref().map_or(0, |session| session.turn());
         let repeated = session.as_ref().and_then(|session| session.repeated().cloned());
-        Self {
-            upstream,
-            era: if repeated.is_some() { Era::Stateless } else { Era::Handshake },
-            repeated,
-            session,
-            way: Arc::new(Way {
-                query: query.map(Into::into),
-                uri,
-                headers: Arc::new(headers),
-                credential,
-                meta: None,
-            }),
-        }
+        let era = if repeated.is_some() { Era::Stateless } else { Era::Handshake };
+        let way = Way { query: query.map(Into::into), uri, headers: Arc::new(headers), credential, meta: None, turn };
+        Self { upstream, era, repeated, session, way: Arc::new(way) }
     }
 
     /// The way of somebody who is not there: to this session, with this query, protocol version and credential.
@@ -260,13 +253,16 @@ impl Leg {
     /// Whether the upstream is shown the caller's own credential, and none that is configured.
     #[must_use]
     pub fn shows_credential(&self) -> bool {
-        self.way.credential.is_some() && !self.has_credential_of_ours()
+        self.way.credential.is_some() && self.is_judged()
     }
 
-    fn has_credential_of_ours(&self) -> bool {
+    /// Whether the upstream sees what credential the caller brings, or that it brings none: only then does it say
+    /// anything about the caller that it accepts a request. Reached with a credential of ours, it accepts everybody.
+    #[must_use]
+    pub fn is_judged(&self) -> bool {
         let options = &self.upstream.options;
         let name = &options.credential_header;
-        options.headers.contains_key(name) || (*name == AUTHORIZATION && !options.forward_authorization)
+        !options.headers.contains_key(name) && (*name != AUTHORIZATION || options.forward_authorization)
     }
 
     /// Where the caller's requests go.
@@ -345,10 +341,20 @@ impl Leg {
         })
     }
 
-    /// The upstream accepted a request of the caller's.
+    /// The upstream accepted a request of the caller's. That one was accepted without a credential says nothing about
+    /// a session that began with one: there may be methods that are open to all.
     pub fn accepted(&self, answer: &HeaderMap) {
+        let Some(session) = &self.session else { return };
+        if self.is_judged() && (self.credential().is_some() || session.began_with(None)) {
+            self.vouched();
+        }
+        session.keep_cookies(answer);
+    }
+
+    /// The upstream, asked for it, accepted the caller's credential on the caller's session, or that it has none.
+    pub fn vouched(&self) {
         if let Some(session) = &self.session {
-            session.accepted(self.credential(), answer);
+            session.accepted(self.credential(), self.way.turn);
         }
     }
 
@@ -358,12 +364,8 @@ impl Leg {
         headers.remove(LAST_EVENT_ID);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let Some(session) = &self.session else { return headers };
-        let name = &self.upstream.options.credential_header;
-        let ours = self.has_credential_of_ours();
-        match session.latest_credential() {
-            Some(Some(credential)) if !ours => drop(headers.insert(name.clone(), credential)),
-            Some(None) if !ours => drop(headers.remove(name)),
-            _ => {}
+        if let Some(credential) = session.latest_credential().filter(|_| self.is_judged()) {
+            headers.insert(self.upstream.options.credential_header.clone(), credential);
         }
         if let Some(cookie) = session.cookie() {
             headers.insert(COOKIE, cookie);

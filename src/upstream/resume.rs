@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::ACCEPT;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Body, Client, Error, EventStream, Kind};
@@ -19,6 +19,8 @@ use crate::call::Event;
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(30);
+/// How long a server that could not be asked is left alone, at least, whatever it said while it could.
+const AWAY: Duration = Duration::from_millis(200);
 
 /// How a stream is taken up again.
 #[derive(Clone)]
@@ -30,12 +32,13 @@ pub struct Resume {
     pub headers: Arc<dyn Fn() -> HeaderMap + Send + Sync>,
     /// How many attempts in a row may bring no event.
     pub attempts: u32,
-    /// How long to wait before an attempt, until the stream says otherwise with `retry:`.
+    /// How long to wait before an attempt, until the stream says otherwise with `retry:`; the more of
+    /// them bring no event, the longer.
     pub wait: Duration,
 }
 
 impl Resume {
-    /// Five attempts, a second apart.
+    /// Five attempts, the first after a second.
     pub fn new(uri: Uri, headers: impl Fn() -> HeaderMap + Send + Sync + 'static) -> Self {
         Self { uri, headers: Arc::new(headers), attempts: 5, wait: Duration::from_secs(1) }
     }
@@ -70,11 +73,22 @@ pub(super) struct Resumed {
     cursor: Option<HeaderValue>,
     retry: Option<Duration>,
     fruitless: u32,
+    /// Whether the last attempt reached nobody who could tell.
+    is_away: bool,
 }
 
 impl Resumed {
     pub(super) fn new(client: Client, first: EventStream, limit: usize, resume: Option<Resume>) -> Self {
-        Self { client, resume, limit, stage: Stage::Reading(first), cursor: None, retry: None, fruitless: 0 }
+        Self {
+            client,
+            resume,
+            limit,
+            stage: Stage::Reading(first),
+            cursor: None,
+            retry: None,
+            fruitless: 0,
+            is_away: false,
+        }
     }
 
     /// A stream that somebody else has read up to the event `cursor`: it is taken up after that one.
@@ -93,6 +107,7 @@ impl Resumed {
             cursor: HeaderValue::from_str(cursor).ok(),
             retry: wait,
             fruitless: 1,
+            is_away: false,
         }
     }
 
@@ -105,7 +120,8 @@ impl Resumed {
     /// The next event. Cancel safe.
     ///
     /// # Errors
-    /// [`Error::Cut`] when the stream ended and cannot be resumed (any more).
+    /// [`Error::Cut`] when the stream ended and cannot be resumed (any more); [`Error::Refused`], once, when that is
+    /// so for want of a credential.
     pub(super) async fn next(&mut self) -> Result<Event, Error> {
         loop {
             self.stage = match &mut self.stage {
@@ -124,7 +140,9 @@ impl Resumed {
                 }
                 Stage::Connecting(connecting) => {
                     let outcome = connecting.await;
-                    self.connected(outcome)
+                    // Whatever comes of it, this attempt is over.
+                    self.stage = Stage::Ended;
+                    self.connected(outcome)?
                 }
             };
             if let Stage::Ended = self.stage {
@@ -149,8 +167,11 @@ impl Resumed {
         if self.fruitless >= resume.attempts {
             return Err(Error::Cut);
         }
+        let least = if self.is_away { AWAY } else { Duration::ZERO };
+        let longer = 1 << self.fruitless.saturating_sub(1).min(16);
+        let wait = self.retry.unwrap_or(resume.wait).max(least).saturating_mul(longer).min(LONGEST);
         self.fruitless += 1;
-        Ok(Stage::Waiting(Instant::now() + self.retry.unwrap_or(resume.wait)))
+        Ok(Stage::Waiting(Instant::now() + wait))
     }
 
     fn connect(&self) -> Result<Stage, Error> {
@@ -159,18 +180,32 @@ impl Resumed {
         Ok(Stage::Connecting(Box::pin(async move { client.send(request).await })))
     }
 
-    fn connected(&mut self, outcome: Result<Response<Body>, Error>) -> Stage {
-        match outcome {
-            Ok(response) if response.status().is_success() && Kind::of(response.headers()) == Kind::Events => {
-                Stage::Reading(EventStream::new(response.into_body(), self.limit))
+    fn connected(&mut self, outcome: Result<Response<Body>, Error>) -> Result<Stage, Error> {
+        let response = match outcome {
+            Ok(response) => response,
+            Err(Error::Unreachable(_) | Error::Broken(_)) => return Ok(self.not_this_time()),
+            Err(_) => return self.give_up(Error::Cut),
+        };
+        self.is_away = false;
+        match response.status() {
+            status if status.is_success() && Kind::of(response.headers()) == Kind::Events => {
+                Ok(Stage::Reading(EventStream::new(response.into_body(), self.limit)))
             }
-            // Not this time: the server may be on its way back.
-            Err(Error::Unreachable(_) | Error::Broken(_)) => Stage::Ended,
-            Ok(_) | Err(_) => {
-                self.resume = None;
-                Stage::Ended
-            }
+            status if is_passing(status) => Ok(self.not_this_time()),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => self.give_up(Error::Refused),
+            _ => self.give_up(Error::Cut),
         }
+    }
+
+    /// The server may be on its way back.
+    fn not_this_time(&mut self) -> Stage {
+        self.is_away = true;
+        Stage::Ended
+    }
+
+    fn give_up(&mut self, error: Error) -> Result<Stage, Error> {
+        self.resume = None;
+        Err(error)
     }
 
     /// What is still to come on the present connection.
@@ -180,4 +215,10 @@ impl Resumed {
             Stage::Ended | Stage::Waiting(_) | Stage::Connecting(_) => None,
         }
     }
+}
+
+/// Whether this is what a server says that is on its way back, or busy, and a proxy in front of one that is away.
+fn is_passing(status: StatusCode) -> bool {
+    let is_for_now = matches!(status, StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS);
+    is_for_now || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED)
 }

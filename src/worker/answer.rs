@@ -160,6 +160,9 @@ pub fn from_upstream(error: upstream::Error) -> Error {
         upstream::Error::Setup(text) | upstream::Error::Unreachable(text) => Error::Unreachable(text),
         upstream::Error::Broken(text) => Error::OutcomeUnknown(format!("the connection broke ({text})")),
         upstream::Error::Cut => Error::OutcomeUnknown("the event stream ended without an answer".into()),
+        upstream::Error::Refused => {
+            Error::OutcomeUnknown("the upstream refused the credential when its event stream was taken up".into())
+        }
         upstream::Error::Encoding(name) => {
             Error::Protocol { text: format!("unknown content encoding {name}"), status: None }
         }

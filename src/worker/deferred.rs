@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use crate::call::Error;
 use crate::jsonrpc::{Envelope, ErrorObject, Kind as MessageKind};
@@ -17,7 +18,7 @@ use crate::task::{Event, Execution, Failure, Note, Task};
 use crate::telemetry::metrics::Counted;
 use crate::upstream::{self, Arrived};
 
-use super::answer::{from_upstream, response, tool_error};
+use super::answer::{from_upstream, response};
 use super::asking::Asked;
 use super::held::Held;
 use super::limits::Permit;
@@ -50,8 +51,12 @@ pub(super) struct Deferred {
     write_at: Timer,
     /// Keeps the session's own stream open.
     _need: Option<Need>,
-    _permit: Permit,
+    pub(super) permit: Permit,
     _counted: Counted,
+    /// Whether its credential was brought after a restart: if the upstream refuses it, another may do.
+    is_lent: bool,
+    /// Whether the upstream has answered to it here.
+    pub(super) was_heard: bool,
 }
 
 /// How the work ended.
@@ -66,27 +71,51 @@ enum End {
     Stopped(Error),
     /// Another process will go on with it.
     HandedOver,
+    /// The upstream refuses the credential that was brought.
+    Refused,
 }
 
 impl Deferred {
     /// Follows the call to its end, and writes that down.
     pub(super) fn run(held: Box<Held>, task: Task, permit: Permit) -> impl Future<Output = ()> + Send {
-        let mut deferred = Box::new(Self::new(held, task, permit));
+        let port = held.worker.ports.open(task.id);
+        let deferred = Box::new(Self::new(held, task, (permit, port)));
         // From now on a cancellation is noticed, also one that comes before this begins to run.
         let ended = deferred.held.worker.tasks.ended(deferred.task.id);
-        async move {
-            Box::pin(deferred.reopen()).await;
-            Box::pin(deferred.take_over()).await;
-            let end = deferred.wait(&ended).await;
-            Box::pin(deferred.conclude(end)).await;
-        }
+        async move { drop(deferred.follow(ended).await) }
     }
 
-    fn new(mut held: Box<Held>, task: Task, permit: Permit) -> Self {
+    /// The same for a call that was taken over, with a credential that its owner brought if it `is_lent` one; comes
+    /// back, with its place written down, if the upstream refuses that.
+    pub(super) fn go_on(
+        held: Box<Held>,
+        task: Task,
+        keeps: (Permit, Opened),
+        is_lent: bool,
+    ) -> impl Future<Output = Option<Box<Self>>> + Send {
+        let mut deferred = Box::new(Self::new(held, task, keeps));
+        deferred.is_lent = is_lent;
+        let ended = deferred.held.worker.tasks.ended(deferred.task.id);
+        deferred.follow(ended)
+    }
+
+    async fn follow(mut self: Box<Self>, ended: CancellationToken) -> Option<Box<Self>> {
+        Box::pin(self.reopen()).await;
+        Box::pin(self.take_over()).await;
+        let end = self.wait(&ended).await;
+        if let End::Refused = end {
+            self.marked = None;
+            Box::pin(self.mark()).await;
+            return Some(self);
+        }
+        Box::pin(self.conclude(end)).await;
+        None
+    }
+
+    fn new(mut held: Box<Held>, task: Task, (permit, port): (Permit, Opened)) -> Self {
         let counted = held.worker.metrics.running();
         held.counted = None;
         let need = held.worker.attend(&held.assignment.leg, held.assignment.max_result);
-        let port = held.worker.ports.open(task.id);
         let (runtime, asked, listeners) = (held.runtime, Vec::new(), held.hub().map_or(0, |hub| hub.moves()));
         let announced = Instant::now();
         Self {
@@ -101,8 +130,10 @@ impl Deferred {
             note: None,
             write_at: Timer::At(announced),
             _need: need,
-            _permit: permit,
+            permit,
             _counted: counted,
+            is_lent: false,
+            was_heard: false,
         }
     }
 
@@ -117,7 +148,7 @@ impl Deferred {
                 self.refresh().await;
                 self.call_off("the task was cancelled").await;
             }
-            End::HandedOver => info!(task = self.task.id.short(), "left to the next start"),
+            End::HandedOver | End::Refused => info!(task = self.task.id.short(), "left to whoever goes on with it"),
             End::Stopped(error) => {
                 let too_long = matches!(error, Error::MaxRuntime(_));
                 self.settle(Event::Failed(error.into_failure()), None).await;
@@ -157,7 +188,10 @@ impl Deferred {
                         }
                         end
                     }
+                    // It is over because we are.
+                    Err(_) if work.is_severed() => Some(self.cut_off()),
                     Err(error) if self.held.follow_on(&error) => None,
+                    Err(upstream::Error::Refused) if self.is_lent => Some(End::Refused),
                     Err(error) => Some(End::Failed(lost(error))),
                 },
                 () = call.touched() => { Box::pin(self.elsewhere()).await; None }
@@ -221,6 +255,14 @@ impl Deferred {
     }
 
     async fn came(&mut self, came: Came) -> Option<End> {
+        let is_refused = matches!(self.held.upcall.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        if is_refused && self.is_lent {
+            return Some(End::Refused);
+        }
+        if self.is_lent && !self.was_heard && self.held.upcall.status().is_success() {
+            self.held.assignment.leg.accepted(&HeaderMap::new());
+        }
+        self.was_heard = true;
         match came {
             Came::Head => {
                 if self.held.upcall.status().is_success() {
@@ -300,12 +342,13 @@ impl Deferred {
 
     /// Writes down what happened on the way; `false` if the task does not change by it, or cannot be written.
     pub(super) async fn note_change(&mut self, event: Event) -> bool {
+        let is_ours_alone = matches!(event, Event::Executes(_));
         match self.held.worker.tasks.report(self.task.id, event, None).await {
             Ok(task) => {
                 // Words alone change often: nobody needs to see each of them.
                 let only_words = std::mem::discriminant(&task.status) == std::mem::discriminant(&self.task.status);
                 self.task = task;
-                if !only_words || self.announced.elapsed() >= STATUS_EVERY {
+                if !is_ours_alone && (!only_words || self.announced.elapsed() >= STATUS_EVERY) {
                     self.announce_status();
                 }
                 true
@@ -328,49 +371,6 @@ impl Deferred {
         for question in self.held.assignment.ticket.call().take_questions() {
             if let Ok(message) = Envelope::read(question) {
                 self.asked(&message).await;
-            }
-        }
-    }
-
-    async fn complete(&mut self, result: Bytes) {
-        let bytes = result.len() as u64;
-        let limit = self.held.assignment.max_result;
-        if bytes > limit {
-            let failure = Error::TooLarge { limit }.into_failure();
-            return self.settle(Event::Failed(failure), None).await;
-        }
-        let text = std::str::from_utf8(&result).unwrap_or_default();
-        let tool_error = tool_error(text);
-        self.settle(Event::Completed { bytes, tool_error }, Some(result)).await;
-        if let Some(exchange) = self.held.upcall.take() {
-            exchange.drain().await;
-        }
-    }
-
-    /// Writes the end down; keeps it in memory and tries again while the store does not work.
-    async fn settle(&mut self, event: Event, result: Option<Bytes>) {
-        let tasks = &self.held.worker.tasks;
-        let mut wait = Duration::from_millis(100);
-        loop {
-            match tasks.report(self.task.id, event.clone(), result.clone()).await {
-                Ok(task) => {
-                    self.task = task;
-                    return self.announce_status();
-                }
-                // Somebody was first, with a cancellation.
-                Err(ApplyError::Rejected(task)) => {
-                    self.task = *task;
-                    return self.announce_status();
-                }
-                Err(ApplyError::Missing) => return error!(task = self.task.id.short(), "the task is gone"),
-                Err(ApplyError::Superseded) => {
-                    return warn!(task = self.task.id.short(), "another process has taken the task over");
-                }
-                Err(ApplyError::Store(problem)) => {
-                    warn!(task = self.task.id.short(), error = %problem, "its end cannot be stored yet");
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(Duration::from_secs(5));
-                }
             }
         }
     }

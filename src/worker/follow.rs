@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use http::Method;
+use tokio::time::Instant;
 
 use crate::jsonrpc::{Envelope, Id, Object, entries, request};
 use crate::mcp::{Era, method};
@@ -16,15 +17,35 @@ use super::cancel;
 use super::held::{Held, limits};
 use super::upcall::Upcall;
 
-/// How often a broken wait is taken up again, and how long after.
+/// How often in a row a broken wait is taken up again, and how long after.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(500);
+/// A wait that lasted this long was none in vain.
+const LASTED: Duration = Duration::from_secs(30);
 
 /// A task of the upstream's that stands for a call.
 #[derive(Debug)]
 pub(super) struct Followed {
     id: String,
+    /// When it was asked for last, and how often in a row in vain.
+    asked: Instant,
     attempts: u32,
+}
+
+impl Followed {
+    fn new(id: String) -> Self {
+        Self { id, asked: Instant::now(), attempts: 0 }
+    }
+
+    /// The wait broke. Whether it may be taken up again.
+    fn may_go_on(&mut self) -> bool {
+        if self.asked.elapsed() >= LASTED {
+            self.attempts = 0;
+        }
+        self.attempts += 1;
+        self.asked = Instant::now() + PAUSE;
+        self.attempts <= ATTEMPTS
+    }
 }
 
 /// The task that a result announces, in the form of 2025-11-25.
@@ -42,14 +63,14 @@ impl Held {
             return false;
         }
         let Some(id) = announced(message) else { return false };
-        self.followed = Some(Followed { id, attempts: 0 });
+        self.followed = Some(Followed::new(id));
         self.ask_for_result(Duration::ZERO);
         true
     }
 
     /// Goes on with a task of the upstream's that another process followed.
     pub(super) fn follow_known(&mut self, id: &str) {
-        self.followed = Some(Followed { id: id.to_owned(), attempts: 0 });
+        self.followed = Some(Followed::new(id.to_owned()));
         self.ask_for_result(Duration::ZERO);
     }
 
@@ -62,10 +83,9 @@ impl Held {
     pub(super) fn follow_on(&mut self, error: &Error) -> bool {
         let Some(followed) = &mut self.followed else { return false };
         let is_passing = matches!(error, Error::Unreachable(_) | Error::Broken(_) | Error::Cut);
-        if !is_passing || followed.attempts >= ATTEMPTS {
+        if !is_passing || !followed.may_go_on() {
             return false;
         }
-        followed.attempts += 1;
         self.ask_for_result(PAUSE);
         true
     }
@@ -110,6 +130,20 @@ fn fresh_id() -> Id {
 mod tests {
     use super::*;
     use bytes::Bytes;
+
+    #[tokio::test(start_paused = true)]
+    async fn gives_up_after_waits_in_vain_but_not_after_long_ones() {
+        let mut followed = Followed::new("t-1".into());
+        for _ in 0..3 * ATTEMPTS {
+            tokio::time::advance(PAUSE + LASTED).await;
+            assert!(followed.may_go_on());
+        }
+        for _ in 1..ATTEMPTS {
+            tokio::time::advance(PAUSE).await;
+            assert!(followed.may_go_on());
+        }
+        assert!(!followed.may_go_on());
+    }
 
     #[test]
     fn tells_a_task_from_a_result() {

@@ -52,10 +52,14 @@ impl Limits {
         Some(permit)
     }
 
-    /// A permit for what ran already, whatever the limit says.
-    pub(super) fn permit_for_taken_over(self: &Arc<Self>) -> Permit {
+    /// A permit for what ran already: it counts for `owner`, too, whatever the limits say.
+    pub(super) fn permit_for_taken_over(self: &Arc<Self>, owner: &Owner) -> Permit {
         self.running.fetch_add(1, Ordering::Relaxed);
-        Permit { limits: self.clone(), owner: None }
+        let owner = owner.counted_for();
+        if let Some(owner) = owner {
+            *self.by_owner.entry(owner).or_insert(0) += 1;
+        }
+        Permit { limits: self.clone(), owner }
     }
 
     /// A permit that counts for no owner: nobody chose to let this call go on.
@@ -99,5 +103,21 @@ mod tests {
         drop((one, three));
         assert!(limits.permit(&owner(1)).is_some());
         assert_eq!(limits.running(), 1);
+    }
+
+    #[test]
+    fn what_was_taken_over_counts_for_its_owner_beyond_every_limit() {
+        let limits = Arc::new(Limits::new(Options { max_running: 2, max_running_per_owner: 1 }));
+        let creator = Identity { credential: None, session: Some(Fingerprint([1; 16])) };
+        let owner = Owner::new(OwnerMode::Auto, creator).unwrap();
+        let taken: Vec<Permit> = (0..3).map(|_| limits.permit_for_taken_over(&owner)).collect();
+        assert_eq!(limits.running(), 3);
+        assert!(limits.permit(&owner).is_none());
+        drop(taken);
+        assert_eq!((limits.running(), limits.by_owner.len()), (0, 0));
+        assert!(limits.permit(&owner).is_some());
+        let nobodys = Owner::new(OwnerMode::Auto, Identity::default()).unwrap();
+        let _taken = limits.permit_for_taken_over(&nobodys);
+        assert_eq!((limits.running(), limits.by_owner.len()), (1, 0));
     }
 }

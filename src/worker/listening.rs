@@ -132,8 +132,10 @@ impl Worker {
         }
     }
 
-    /// Keeps the session's stream open while a call of its runs in the background.
-    pub(super) fn attend(&self, leg: &Leg, limit: u64) -> Option<Need> {
+    /// Keeps the session's stream open while the need for it lives, as for a call that runs in the background; reads
+    /// messages of at most `limit` bytes.
+    #[must_use]
+    pub fn attend(&self, leg: &Leg, limit: u64) -> Option<Need> {
         let session = leg.session.as_ref()?;
         let (need, asking) = session.hub().need();
         let has_stream = leg.repeated().is_none() && leg.upstream.streams() != Streams::None;

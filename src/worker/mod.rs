@@ -23,6 +23,7 @@ mod questions;
 mod recover;
 mod relay;
 mod rounds;
+mod settle;
 mod shared;
 mod state;
 mod subscribed;

@@ -169,7 +169,7 @@ impl Held {
             })
             .collect();
         let questions = questions.iter().map(|(key, method, params)| (key.as_str(), *method, params.as_deref()));
-        let result = rounds::input_required(questions, &state, None);
+        let result = rounds::input_required(questions, Some(&state), None);
         Some(Answer::message(http::StatusCode::OK, result_response(&call.client_id, &result)))
     }
 

@@ -103,11 +103,15 @@ impl Ports {
         receiver
     }
 
-    /// Whoever may see the task asks for it with this credential.
-    pub fn bring(&self, task: TaskId, credential: Option<&HeaderValue>) {
-        if let Some(credential) = credential.filter(|_| !self.waiting.is_empty())
-            && let Some((_, waiting)) = self.waiting.remove(&task)
-        {
+    /// Whether a task cannot go on without its owner's credential.
+    #[must_use]
+    pub fn lacks_credential(&self, task: TaskId) -> bool {
+        !self.waiting.is_empty() && self.waiting.contains_key(&task)
+    }
+
+    /// The credential that such a task can go on with.
+    pub fn bring(&self, task: TaskId, credential: &HeaderValue) {
+        if let Some((_, waiting)) = self.waiting.remove(&task) {
             let _ = waiting.send(credential.clone());
         }
     }
@@ -116,6 +120,12 @@ impl Ports {
     #[must_use]
     pub fn asker(&self, key: &QuestionKey) -> Option<TaskId> {
         self.by_key.get(key).map(|task| *task)
+    }
+
+    /// Whether the task runs in this process, so that answers reach it.
+    #[must_use]
+    pub fn is_open(&self, task: TaskId) -> bool {
+        self.by_task.contains_key(&task)
     }
 
     /// Hands in the answer to a question, a JSON-RPC response whatever its id.

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderValue;
 use tokio::time::Instant;
@@ -10,13 +11,13 @@ use tracing::{info, warn};
 use crate::call::{Error, Standing};
 use crate::jsonrpc::Id;
 use crate::mcp::{Abilities, Era};
-use crate::session::{Habit, Hello, Repeated, Session, Ticket};
-use crate::store::ApplyError;
-use crate::task::{Event, Execution, Failure, Reason, Task};
+use crate::session::{Habit, Session, Ticket};
+use crate::task::{Event, Execution, Failure, Reason, StoreError, Task};
 use crate::upstream::{Leg, Upstream};
 
 use super::deferred::Deferred;
 use super::held::{Held, limits};
+use super::limits::Permit;
 use super::port::Opened;
 use super::upcall::Upcall;
 use super::way::Known;
@@ -29,7 +30,16 @@ struct Taken {
     upstream: Arc<Upstream>,
     session: Option<Arc<Session>>,
     ticket: Ticket,
-    _port: Opened,
+    /// It runs upstream, whether or not it can be gone on with at once.
+    permit: Permit,
+    port: Opened,
+}
+
+/// How long a task has waited for its owner's credential.
+struct Wait {
+    since: Instant,
+    /// What was brought before, and refused by the upstream.
+    refused: Option<HeaderValue>,
 }
 
 impl Worker {
@@ -60,8 +70,10 @@ impl Worker {
         };
         let session = match &known.session {
             Some(id) => {
-                let known = self.session(&upstream, id).await;
-                Some(known.unwrap_or_else(|| upstream.sessions.find_or_adopt(id)))
+                let known = self.session(&upstream, id).await.inspect_err(|error| warn!(%error, "a session is lost"));
+                let session = known.ok().flatten().unwrap_or_else(|| upstream.sessions.find_or_adopt(id));
+                session.began_with(task.owner.creator().credential);
+                Some(session)
             }
             None => None,
         };
@@ -73,31 +85,24 @@ impl Worker {
         ticket.call().defer();
         let port = self.ports.open(task.id);
         task.status.questions().iter().for_each(|question| port.asked(&question.key));
-        Ok(Taken { task, known, upstream, session, ticket, _port: port })
+        let permit = self.limits.permit_for_taken_over(&task.owner);
+        Ok(Taken { task, known, upstream, session, ticket, permit, port })
     }
 
     /// The session with this id, as it is known here, else as it was written down.
-    pub async fn session(&self, upstream: &Upstream, id: &str) -> Option<Arc<Session>> {
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn session(&self, upstream: &Upstream, id: &str) -> Result<Option<Arc<Session>>, StoreError> {
         let sessions = &upstream.sessions;
         if let Some(session) = sessions.find(id) {
-            return Some(session);
+            return Ok(Some(session));
         }
-        match self.tasks.session(sessions.fingerprint(id)).await {
-            Ok(Some(record)) => {
-                let is_repeated = record.era == Era::Stateless;
-                let repeated = is_repeated.then(|| Arc::new(Repeated::recalled(&record.client)));
-                let hello = Hello { client: record.client, server: record.server, repeated };
-                let session = sessions.restore(id, (hello, record.minted, record.ended));
-                upstream.answered_hello((is_repeated || !record.minted).then_some(id));
-                info!(path = &*upstream.options.path, "a session goes on that began before");
-                Some(session)
-            }
-            Ok(None) => None,
-            Err(error) => {
-                warn!(%error, "a session cannot be looked up: it is taken for a new one");
-                None
-            }
-        }
+        let Some(record) = self.tasks.session(sessions.fingerprint(id)).await? else { return Ok(None) };
+        upstream.answered_hello((record.era == Era::Stateless || !record.minted).then_some(id));
+        let session = sessions.restore(id, record);
+        info!(path = &*upstream.options.path, "a session goes on that began before");
+        Ok(Some(session))
     }
 
     /// Nobody will ever know.
@@ -106,36 +111,43 @@ impl Worker {
     }
 
     async fn fail(&self, task: &Task, failure: Failure) {
-        match self.tasks.report(task.id, Event::Failed(failure), None).await {
-            Ok(_) | Err(ApplyError::Rejected(_) | ApplyError::Missing | ApplyError::Superseded) => {}
-            Err(ApplyError::Store(error)) => warn!(task = task.id.short(), %error, "its end cannot be stored"),
+        drop(self.settle(task.id, Event::Failed(failure), None).await);
+    }
+
+    async fn go_on(&self, mut taken: Taken) {
+        let _kept = taken.session.as_ref().map(Session::keep);
+        let mut wait = Wait { since: Instant::now(), refused: None };
+        loop {
+            let mut credential = None;
+            if taken.known.credential {
+                credential = self.credential(&taken, &wait).await;
+                if credential.is_none() {
+                    return;
+                }
+            }
+            let Some((left, was_heard)) = self.go_on_with(taken, credential.as_ref()).await else { return };
+            info!(task = left.task.id.short(), "the upstream refuses the credential: waiting for the owner's next");
+            let since = if was_heard { Instant::now() } else { wait.since };
+            (taken, wait) = (left, Wait { since, refused: credential });
         }
     }
 
-    async fn go_on(&self, taken: Taken) {
-        let Taken { task, known, upstream, session, ticket, _port } = taken;
-        let _kept = session.as_ref().map(Session::keep);
-        let credential = if known.credential {
-            match self.credential(&task, session.as_ref(), &known).await {
-                Some(credential) => credential,
-                None => return,
-            }
-        } else {
-            None
-        };
+    /// Goes on with `credential`. Comes back if the upstream refuses it; says then whether it had accepted it before.
+    async fn go_on_with(&self, taken: Taken, credential: Option<&HeaderValue>) -> Option<(Taken, bool)> {
+        let Taken { task, mut known, upstream, session, ticket, permit, port } = taken;
         let version = known.version.as_deref().and_then(|version| HeaderValue::from_str(version).ok());
-        let shown = (version.as_ref(), credential.as_ref());
-        let leg = Leg::of_absent(upstream, session, shown, known.query.as_deref());
+        let shown = (version.as_ref(), credential);
+        let leg = Leg::of_absent(upstream.clone(), session.clone(), shown, known.query.as_deref());
         let leg = if known.stateless { leg.stateless(None) } else { leg };
         info!(task = task.id.short(), tool = &*task.tool, how = task.execution.word(), "going on with a task");
         let left = known.left(&task, self.tasks.now());
         let mut assignment = self.assignment(&known, leg, ticket);
         let limits = limits(&assignment);
-        let upcall = match (&task.execution, known.request) {
+        let upcall = match (&task.execution, &known.request) {
             (Execution::Resumable { cursor, wait, .. }, _) => Upcall::resumed(&assignment.leg, (cursor, *wait), limits),
             (Execution::Local { .. }, Some(request)) => {
-                assignment.request = assignment.leg.again(request.into(), &known.argument_headers);
-                Upcall::start(&assignment.leg, assignment.request.clone(), limits)
+                assignment.request = assignment.leg.again(request.clone().into(), &known.argument_headers);
+                Upcall::repeated(&assignment.leg, assignment.request.clone(), limits)
             }
             _ => Upcall::Over,
         };
@@ -143,22 +155,21 @@ impl Worker {
         if let Execution::Delegated { task: theirs, .. } = &task.execution {
             held.follow_known(theirs);
         }
-        let permit = self.limits.permit_for_taken_over();
-        Box::pin(Deferred::run(held, task, permit)).await;
+        let deferred = Box::pin(Deferred::go_on(held, task, (permit, port), known.credential)).await?;
+        let Deferred { held, task, port, permit, runtime, was_heard, .. } = *deferred;
+        let Held { assignment, .. } = *held;
+        known.set_left(&task, self.tasks.now(), runtime.left());
+        Some((Taken { task, known, upstream, session, ticket: assignment.ticket, permit, port }, was_heard))
     }
 
     /// The credential of the owner, which is never stored: waits until it asks for the task, or for anything else in
     /// its session, but no longer than a person may take to answer. `None` if the task cannot go on.
-    async fn credential(
-        &self,
-        task: &Task,
-        session: Option<&Arc<Session>>,
-        known: &Known,
-    ) -> Option<Option<HeaderValue>> {
+    async fn credential(&self, taken: &Taken, wait: &Wait) -> Option<HeaderValue> {
+        let Taken { task, known, session, .. } = taken;
         let ended = self.tasks.ended(task.id);
-        let came = async {
+        let accepted = async {
             match session {
-                Some(session) => session.credential_came().await,
+                Some(session) => session.next_credential(wait.refused.as_ref()).await,
                 None => std::future::pending().await,
             }
         };
@@ -168,30 +179,21 @@ impl Worker {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
+        let failure = tokio::select! {
             biased;
-            () = came => Some(None),
+            credential = accepted => return Some(credential),
             // Whoever cancels has been asked for it, too.
-            Ok(credential) = self.ports.wants_credential(task.id) => {
-                if let Some(session) = session {
-                    session.accepted(Some(&credential), &http::HeaderMap::new());
-                }
-                Some(Some(credential))
-            }
-            () = ended.cancelled() => None,
+            Ok(credential) = self.ports.wants_credential(task.id) => return Some(credential),
+            () = ended.cancelled() => return None,
             // It is as it was: the next start goes on with it.
-            () = self.work.severed() => None,
-            // It ends as any that runs too long.
-            () = too_long => Some(None),
-            () = tokio::time::sleep(known.input_timeout) => {
-                let text = format!(
-                    "outcome unknown: the proxy restarted, and its owner did not ask for it within {}",
-                    humantime::format_duration(known.input_timeout)
-                );
-                self.fail(task, Failure::Lost { reason: Reason::InputTimeout, text }).await;
-                None
+            () = self.work.severed() => return None,
+            () = too_long => Error::MaxRuntime(known.max_runtime.unwrap_or_default()).into_failure(),
+            () = tokio::time::sleep_until(wait.since + known.input_timeout) => {
+                unclaimed(known.input_timeout, wait.refused.is_some())
             }
-        }
+        };
+        self.fail(task, failure).await;
+        None
     }
 
     fn assignment(&self, known: &Known, leg: Leg, ticket: Ticket) -> Assignment {
@@ -223,4 +225,15 @@ impl Worker {
             leg,
         }
     }
+}
+
+/// Nobody brought a credential that the upstream takes.
+fn unclaimed(within: Duration, is_refused: bool) -> Failure {
+    let within = humantime::format_duration(within);
+    let text = if is_refused {
+        format!("outcome unknown: the proxy restarted, and the upstream refused its owner's credential for {within}")
+    } else {
+        format!("outcome unknown: the proxy restarted, and its owner did not ask for it within {within}")
+    };
+    Failure::Lost { reason: Reason::InputTimeout, text }
 }

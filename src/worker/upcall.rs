@@ -13,6 +13,10 @@ use crate::upstream::{Arrived, Error, Exchange, Kind, Leg, Limits, Outbound, Res
 use super::shared::{self, Follower};
 use super::{Assignment, Worker};
 
+/// How often a repeated request may reach nobody, and how long after each time.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(500);
+
 type Opening = Pin<Box<dyn Future<Output = Result<Exchange, Error>> + Send>>;
 
 /// A request in flight.
@@ -66,12 +70,33 @@ impl Upcall {
         Self::Opening(Box::pin(async move { Exchange::open(&client, request, limits, resume).await }))
     }
 
-    /// The same after a pause.
+    /// The same after a pause. Where a proxy stands before a server that is away, nobody was reached.
     pub(super) fn start_after(pause: Duration, leg: &Leg, request: Outbound, limits: Limits) -> Self {
         let (client, resume) = (leg.upstream.client.clone(), resume(leg));
         Self::Opening(Box::pin(async move {
             tokio::time::sleep(pause).await;
-            Exchange::open(&client, request, limits, resume).await
+            let exchange = Exchange::open(&client, request, limits, resume).await?;
+            if exchange.kind() != Kind::Json && is_away(exchange.status()) {
+                return Err(Error::Unreachable(format!("HTTP {}", exchange.status().as_u16())));
+            }
+            Ok(exchange)
+        }))
+    }
+
+    /// Sends a request once more that another process sent before: its server may be on its way back, as we are.
+    pub(super) fn repeated(leg: &Leg, request: Outbound, limits: Limits) -> Self {
+        let leg = leg.clone();
+        Self::Opening(Box::pin(async move {
+            let mut pause = Duration::ZERO;
+            for _ in 0..ATTEMPTS {
+                let Self::Opening(opening) = Self::start_after(pause, &leg, request.clone(), limits) else { break };
+                match opening.await {
+                    Err(Error::Unreachable(_)) => pause = PAUSE,
+                    outcome => return outcome,
+                }
+            }
+            // Another process did reach it.
+            Err(Error::Broken("its server did not come back".into()))
         }))
     }
 
@@ -183,4 +208,9 @@ impl Upcall {
             Self::Opening(_) | Self::Left | Self::Over => None,
         }
     }
+}
+
+/// Whether a proxy says so of the server behind it.
+fn is_away(status: StatusCode) -> bool {
+    matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }

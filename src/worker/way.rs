@@ -49,8 +49,16 @@ impl Known {
 
     /// How long `task` may still run: waiting for a person does not count, so that its time stood still when it asked.
     pub(super) fn left(&self, task: &Task, now: Timestamp) -> Option<Duration> {
-        let since = if task.status.questions().is_empty() { now } else { task.updated };
-        self.deadline.map(|deadline| Timestamp(deadline).since(since))
+        self.deadline.map(|deadline| Timestamp(deadline).since(Self::stands_at(task, now)))
+    }
+
+    /// `task` may run for that much longer.
+    pub(super) fn set_left(&mut self, task: &Task, now: Timestamp, left: Option<Duration>) {
+        self.deadline = left.map(|left| Self::stands_at(task, now).plus(left).0);
+    }
+
+    fn stands_at(task: &Task, now: Timestamp) -> Timestamp {
+        if task.status.questions().is_empty() { now } else { task.updated }
     }
 }
 

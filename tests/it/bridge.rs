@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::client::Answer;
 use crate::support::upstream::{Builder, script};
-use crate::support::{Client, Gate, Latch, PATIENT, Upstream, eventually, ms};
+use crate::support::{Client, Gate, Home, Latch, PATIENT, Upstream, eventually, ms};
 
 mod answers;
 mod input;

@@ -256,23 +256,21 @@ async fn sdk_defaults_pass_unharmed() {
 }
 
 #[tokio::test]
-async fn sdk_without_a_handshake_passes_sealed() {
+async fn sdk_without_a_handshake_passes_unharmed() {
     let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
     let auto = ClientLifecycleMode::Auto { preferred_versions: preferred_versions.clone(), legacy_version: None };
     for mode in [ClientLifecycleMode::Discover { preferred_versions }, auto] {
-        for user in [User::new(), users_of_tasks()[0].clone()] {
+        // Who declares tasks is never given a job handle, and sees no tools for one.
+        for (user, tools) in [(User::new(), 9), (users_of_tasks()[0].clone(), 7)] {
             let server = Server::start().await;
-            let gate = Gate::at(&server.url, "").await;
+            let gate = Gate::at(&server.url, PATIENT).await;
             let client = user.connect(&gate, mode.clone()).await;
             assert_eq!(client.peer_info().unwrap().protocol_version, ProtocolVersion::V_2026_07_28);
-            let tools = soon("the list", client.list_all_tools()).await.expect("a list");
-            assert_eq!(tools.len(), 7, "{tools:?}");
+            let listed = soon("the list", client.list_all_tools()).await.expect("a list");
+            assert_eq!(listed.len(), tools, "{listed:?}");
             assert_eq!(text(&called(&client, "fast", json!({"text": "x"})).await, 0), "x");
-            let opening = async {
-                sleep(ms(150)).await; // well past the threshold: still nothing is deferred
-                server.seen.door.open();
-            };
-            let (solved, ()) = tokio::join!(called(&client, "slow", json!({"text": "it"})), opening);
+            server.seen.door.open();
+            let solved = called(&client, "slow", json!({"text": "it"})).await;
             assert_eq!((text(&solved, 0), solved.content.len()), ("solved it", 1));
             assert_eq!(server.seen.slow(), 1);
             client.cancel().await.unwrap();
@@ -283,7 +281,7 @@ async fn sdk_without_a_handshake_passes_sealed() {
 #[tokio::test]
 async fn sdk_that_gives_up_without_a_handshake_cancels() {
     let server = Server::start().await;
-    let gate = Gate::at(&server.url, "").await;
+    let gate = Gate::at(&server.url, PATIENT).await;
     let mode = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
     let client = User::new().connect(&gate, mode).await;
     let given_up =

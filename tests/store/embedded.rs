@@ -108,7 +108,7 @@ async fn what_is_not_ours_is_refused_with_the_way_out() {
     home.open().await.close().await;
     sql("PRAGMA user_version = 99");
     let newer = home.refusal().await;
-    assert!(newer.contains("newer taskgate (schema 99, this one knows 1)"), "{newer}");
+    assert!(newer.contains("newer taskgate (schema 99, this one knows 2)"), "{newer}");
     assert!(embedded::check(&home.path()).unwrap_err().to_string().contains("newer"));
     std::fs::remove_file(home.path()).unwrap();
 

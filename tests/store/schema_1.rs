@@ -111,6 +111,7 @@ fn session() -> SessionRecord {
         era: Era::Handshake,
         minted: true,
         ended: false,
+        credential: None,
         expires: Timestamp(1_800_000_000_000),
     }
 }

@@ -15,7 +15,7 @@ use tracing::debug;
 use crate::call::{Answer, Error, Outgoing, Outlet, Step, Steps, outlet};
 use crate::jsonrpc::{Envelope, Id, canonical, entries, rope_response};
 use crate::mcp::rounds::Retry;
-use crate::mcp::{Params, STATELESS, downward, method};
+use crate::mcp::{Params, STATELESS, downward, method, routing};
 use crate::upstream::BridgeSessions;
 use crate::worker::Reach;
 
@@ -93,11 +93,12 @@ impl Gateway {
         if REMOVED.contains(&message.method()) {
             return Err(Error::MethodNotFound(format!("{} is not part of {STATELESS}", message.method())));
         }
-        if message.method() == method::TOOLS_CALL {
-            self.check_call(caller, &Params::peek(message.params()))
-        } else {
-            Ok(())
+        if message.method() != method::TOOLS_CALL {
+            return Ok(());
         }
+        let params = Params::peek(message.params());
+        check_arguments(caller, request, &params)?;
+        self.check_call(caller, &params)
     }
 }
 
@@ -108,6 +109,10 @@ impl Crossing {
         }
         if let Some(state) = Retry::read(self.message.params()).request_state {
             return self.come_back(&state, to).await;
+        }
+        if self.message.method() == method::TOOLS_CALL && self.gateway.is_draining() {
+            let refused = self.gateway.fails(&self.caller(), &self.id, &Error::ShuttingDown);
+            return self.finish(refused.outgoing, to).await;
         }
         for attempt in 1..=ATTEMPTS {
             let lease = match self.lease().await {
@@ -178,7 +183,9 @@ impl Crossing {
         let mut caller =
             Caller::stateless(&self.gateway.inner, self.route.clone(), leg, &self.request, (&self.message, &params));
         caller.reach = Reach::Retry(retry::purpose(&caller, &self.message));
-        caller.kept = Some(Arc::new(lease.clone()));
+        let need = (caller.method == method::TOOLS_CALL)
+            .then(|| self.gateway.inner.worker.attend(&caller.leg, self.gateway.inner.options.max_result));
+        caller.kept = Some(Arc::new((lease.clone(), need)));
         let token = phrase.token.as_ref().map(|(ours, _)| ours.as_str());
         let Ok(message) = Envelope::read(downward::request(&self.message, token)) else {
             return self
@@ -238,6 +245,15 @@ impl Crossing {
             id: self.id.clone(),
         }
     }
+}
+
+/// The upstream knows nothing of headers that repeat arguments: they are judged here, as far as the tool is known.
+fn check_arguments(caller: &Caller, request: &Request, params: &Params<'_>) -> Result<(), Error> {
+    let catalog = caller.catalog();
+    let schema = params.name().zip(catalog.as_deref()).and_then(|(tool, catalog)| catalog.routed_by(&tool));
+    let Some((schema, arguments)) = schema.zip(params.arguments()) else { return Ok(()) };
+    let header = |name: &str| request.headers.get(name).map(http::HeaderValue::as_bytes);
+    routing::check_arguments(schema, arguments, header).map_err(|mismatch| Error::HeaderMismatch(mismatch.to_string()))
 }
 
 /// Passes steps on in the words of the stateless era; `false`, and nothing was passed, if the upstream has lost the

@@ -20,6 +20,8 @@ use super::super::caller::Caller;
 use super::super::hello::{message_in, result_in};
 use super::super::{Gateway, Request};
 
+/// How long a session is kept that no request uses, at most.
+const IDLE: Duration = Duration::from_secs(300);
 /// How long a server may take to hear that a session has ended.
 const CLOSED: Duration = Duration::from_secs(10);
 /// How long a server may take to hear that its session has begun.
@@ -55,6 +57,8 @@ impl Drop for Alone {
 impl Opened {
     /// The way of a request with `request`'s headers on this session.
     pub(super) fn leg(&self, upstream: &Arc<Upstream>, request: &Request) -> Leg {
+        // It is in use: it is not forgotten as an idle one.
+        drop(upstream.sessions.find(&self.session.id));
         let headers = in_session(&request.headers, Some((&self.session, &self.version)));
         Leg::new(upstream.clone(), Some(self.session.clone()), &headers, request.query.as_deref())
     }
@@ -150,7 +154,9 @@ impl Gateway {
             Some(id) => upstream.sessions.open(id, hello),
             None => upstream.sessions.mint(&uuid::Uuid::new_v4().to_string(), hello),
         };
-        session.accepted(caller.leg.credential(), head);
+        session.began_with(caller.credential());
+        session.accepted(caller.leg.credential(), session.turn());
+        session.keep_cookies(head);
         self.remember(upstream, &session);
         let version = {
             let result = entries(&told);
@@ -168,10 +174,11 @@ impl Gateway {
         Opened { session, told: told.into(), server_info, version, leg, work, logs: OnceCell::new() }
     }
 
-    /// Closes sessions that no request has used for a while. For ever; cancel safe.
-    pub async fn close_idle_bridges(&self, every: Duration, idle: Duration) {
+    /// Closes sessions for stateless clients that no request has used for a while. For ever; cancel safe.
+    pub async fn close_idle_bridges(&self) {
+        let idle = self.inner.routes.iter().map(|route| route.upstream.sessions.idle()).min().unwrap_or(IDLE).min(IDLE);
         loop {
-            tokio::time::sleep(every).await;
+            tokio::time::sleep(idle / 4).await;
             for opened in self.inner.pools.take_idle(idle) {
                 drop(opened.close());
             }

@@ -9,7 +9,8 @@ use crate::call::{Answer, Body, Event};
 use crate::jsonrpc::{
     Edit, Envelope, ErrorObject, Id, Kind, METHOD_NOT_FOUND, entries, error_response, result_response, splice,
 };
-use crate::mcp::{downward, header, method};
+use crate::mcp::{code, downward, header, method, rounds};
+use crate::task::QuestionKey;
 
 use super::super::forward::response_of;
 
@@ -73,9 +74,29 @@ impl Phrase {
         }
         let error = message.error().and_then(|text| serde_json::from_str::<ErrorObject>(text).ok());
         let Some(error) = error.map(downward::error) else { return answer };
+        if let Some(asks) = self.addresses(&error) {
+            answer.status = StatusCode::OK;
+            answer.body = Body::Message(result_response(&self.id, &asks));
+            return answer;
+        }
         answer.status = status(answer.status, &error);
         answer.body = Body::Message(error_response(Some(&self.id), &error));
         answer
+    }
+}
+
+impl Phrase {
+    /// What an upstream that wants addresses visited first asks in this era; the request is simply sent again then.
+    fn addresses(&self, error: &ErrorObject) -> Option<String> {
+        if error.code != code::URL_ELICITATION_REQUIRED {
+            return None;
+        }
+        let asked = downward::url_questions(error.data.as_ref().map(|data| data.get()));
+        let keys: Vec<QuestionKey> = asked.iter().map(|_| QuestionKey::random()).collect();
+        let questions = keys.iter().zip(&asked);
+        let questions =
+            questions.map(|(key, params)| (key.as_str(), method::ELICITATION_CREATE, Some(params.as_str())));
+        (!asked.is_empty()).then(|| rounds::input_required(questions, None, self.server_info.as_deref()))
     }
 }
 

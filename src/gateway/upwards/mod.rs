@@ -53,7 +53,7 @@ impl Gateway {
         if let Err(error) = caller.check_version() {
             return self.fails(caller, id, &error);
         }
-        if !access::may_use_session(&caller.leg).await {
+        if !access::may_use_session(&caller.leg, caller.identity).await {
             self.tally(caller).done(Side::Client);
             return caller.reply(forbidden());
         }

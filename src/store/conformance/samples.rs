@@ -46,6 +46,7 @@ pub fn session(expires: u64) -> SessionRecord {
         server: ServerHello { version: Version::V2025_11_25, own_tasks: OwnTasks::Core },
         era: Era::Stateless,
         minted: true,
+        credential: Some(Fingerprint([7; 16])),
         ended: false,
         expires: Timestamp(expires),
     }

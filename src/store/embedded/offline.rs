@@ -112,8 +112,11 @@ fn name_unread(connection: &Connection, schema: usize, damage: &mut Vec<String>)
 }
 
 fn unread_sessions(connection: &Connection, schema: usize) -> rusqlite::Result<usize> {
-    // A file that was not opened yet by this version has no such column.
-    let columns = if schema < 2 { read::SESSION.replace("stateless", "0") } else { read::SESSION.to_owned() };
+    // A file that was not opened yet by this version has no such columns.
+    let columns = match schema {
+        0 | 1 => read::SESSION.replace("credential, stateless", "NULL, 0"),
+        _ => read::SESSION.to_owned(),
+    };
     let mut statement = connection.prepare(&format!("SELECT {columns} FROM session"))?;
     let (mut rows, mut unread) = (statement.query([])?, 0);
     while let Some(row) = rows.next()? {

@@ -140,7 +140,7 @@ pub(super) fn session(connection: &Connection, id: Fingerprint) -> rusqlite::Res
 
 /// The columns of a session, in the order of [`session_row`].
 pub(super) const SESSION: &str =
-    "client, declares_tasks, capabilities, version, own_tasks, minted, ended, expires, stateless";
+    "client, declares_tasks, capabilities, version, own_tasks, minted, ended, expires, credential, stateless";
 
 pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRecord> {
     let own = [OwnTasks::None, OwnTasks::Core, OwnTasks::Extension];
@@ -155,10 +155,11 @@ pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRecord> {
             version: Version::negotiated(&row.get::<_, String>(3)?),
             own_tasks: own.into_iter().find(|own| own_tasks_word(*own) == word).unwrap_or_default(),
         },
-        era: if row.get(8)? { Era::Stateless } else { Era::Handshake },
+        era: if row.get(9)? { Era::Stateless } else { Era::Handshake },
         minted: row.get(5)?,
         ended: row.get(6)?,
         expires: Timestamp(row.get::<_, i64>(7)?.unsigned_abs()),
+        credential: row.get::<_, Option<[u8; 16]>>(8)?.map(Fingerprint),
     })
 }
 

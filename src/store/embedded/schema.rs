@@ -8,7 +8,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 pub(super) const APPLICATION: i32 = 0x7467_7374;
 
 /// The steps from an empty file to what this version uses. A step that was released is never changed.
-pub(super) const STEPS: &[&str] = &[TABLES, ERAS];
+pub(super) const STEPS: &[&str] = &[TABLES, SESSIONS];
 
 /// Spans and times are milliseconds, times since 1970. What a poll does not read stands in tables of its own, under
 /// the same `n`: results, and the sealed bytes that a restart needs.
@@ -64,8 +64,11 @@ CREATE INDEX session_expires ON session (expires);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 ";
 
-/// Sessions whose requests go upstream in the stateless era.
-const ERAS: &str = "ALTER TABLE session ADD COLUMN stateless INTEGER NOT NULL DEFAULT 0";
+/// The credential that a session began with, and whether its requests go upstream in the stateless era.
+const SESSIONS: &str = "
+ALTER TABLE session ADD COLUMN credential BLOB;
+ALTER TABLE session ADD COLUMN stateless INTEGER NOT NULL DEFAULT 0;
+";
 
 /// What is in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -282,7 +282,7 @@ impl Db {
 
     pub(super) fn put_session(&self, id: Fingerprint, session: &SessionRecord) -> rusqlite::Result<()> {
         self.connection
-            .prepare_cached("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+            .prepare_cached("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
             .execute(params![
                 id.0,
                 session.client.client,
@@ -293,6 +293,7 @@ impl Db {
                 session.minted,
                 session.ended,
                 number(session.expires.0),
+                session.credential.map(|credential| credential.0),
                 session.era == Era::Stateless,
             ])
             .map(drop)

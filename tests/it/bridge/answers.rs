@@ -257,3 +257,31 @@ async fn b89_auto_leaves_clients_without_tasks_to_the_upstreams_own_answer() {
     let off = Gate::start(&upstream, "[upstream]\nbridge = \"off\"\n").await;
     assert_eq!(tasks(&off).request("server/discover", json!({})).await.code(), -32001);
 }
+
+#[tokio::test]
+async fn b61_headers_that_repeat_arguments_are_judged_here() {
+    let region =
+        json!({"inputSchema": {"type": "object", "properties": {"r": {"type": "string", "x-mcp-header": "Region"}}}});
+    let upstream = Upstream::builder().tool_with("place", &region, script::says("placed")).start().await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    let client = plain(&gate);
+    client.request("tools/list", json!({})).await.result();
+    let call = |header: Option<&'static str>, region: &str| {
+        let body = client.body("1", "tools/call", json!({"name": "place", "arguments": {"r": region}}));
+        let headers: Vec<_> = header.map(|value| ("mcp-param-region", value)).into_iter().collect();
+        let client = &client;
+        async move { Answer::read(client.send("POST", &headers, body).await).await }
+    };
+    for (header, region) in [(Some("us"), "us"), (Some("=?base64?w6k=?="), "é"), (Some("=?base64?dXM"), "=?base64?dXM")]
+    {
+        assert_eq!(call(header, region).await.text(), "placed", "{header:?}");
+    }
+    for (header, region) in
+        [(None, "us"), (Some("eu"), "us"), (Some("=?base64?w6k?="), "é"), (Some("=?base64?w*k=?="), "é")]
+    {
+        let refused = call(header, region).await;
+        assert_eq!((refused.status, refused.code()), (400, -32020), "{header:?}");
+    }
+    assert_eq!(upstream.calls("place").len(), 3);
+    assert!(upstream.calls("place").iter().all(|seen| seen.header("mcp-param-region").is_none()));
+}

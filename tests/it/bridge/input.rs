@@ -1,7 +1,7 @@
 //! Questions of a server: before the handle by an answer that asks and a retry, after it by the task.
 
 use super::*;
-use crate::support::upstream::Script;
+use crate::support::upstream::{Get, Script};
 
 const GO_ON: &str = r#"{"message":"go on?","requestedSchema":{"type":"object","properties":{}},"elicitationId":"e1"}"#;
 
@@ -260,4 +260,61 @@ async fn a_job_asks_by_an_answer_and_its_retry_waits_on() {
     assert_eq!(done.state(), "done", "{}", done.raw);
     assert_eq!(done.block(1), r#"{"action":"accept","content":{"a":1}}"#);
     assert_eq!(upstream.of("initialize").len(), opened, "reading needs no session");
+}
+
+#[tokio::test]
+async fn a_question_on_the_sessions_own_stream_is_the_calls() {
+    let latch = Latch::opened();
+    let upstream = Upstream::builder()
+        .get(Get::Stream)
+        .tool(
+            "ask",
+            script::accepted_then(&latch, |mut call| async move {
+                let answer = call.hear(&json!("q")).await.unwrap_or_default();
+                call.say(&answer["result"].to_string());
+            }),
+        )
+        .start()
+        .await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    let client = plain(&gate);
+    let body = client.body("1", "tools/call", call(json!({})));
+    let asking = async {
+        eventually("taskgate listens", || upstream.listeners() == 1).await;
+        upstream.push(&json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question()}));
+    };
+    let (first, ()) = tokio::join!(client.ask(body), asking);
+    let (key, _) = asked(&first).remove(0);
+    let answers = json!({key: {"action": "accept"}});
+    let done = client.retry("tools/call", call(json!({})), &first, answers).await;
+    assert_eq!(done.text(), r#"{"action":"accept"}"#);
+}
+
+#[tokio::test]
+async fn addresses_to_visit_are_asked_in_the_words_of_the_era() {
+    let upstream = Upstream::builder()
+        .tool(
+            "pay",
+            script::script(|mut call| async move {
+                let visit =
+                    json!({"mode": "url", "url": "https://pay.example/1", "message": "pay", "elicitationId": "e"});
+                if call.before == 0 {
+                    call.error(-32042, "visit first", &json!({"elicitations": [visit]}));
+                } else {
+                    call.say("paid");
+                }
+            }),
+        )
+        .start()
+        .await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    let client = plain(&gate);
+    let first = client.call("pay", json!({})).await;
+    let (key, request) = asked(&first).remove(0);
+    let visit = json!({"mode": "url", "url": "https://pay.example/1", "message": "pay"});
+    assert_eq!(request, json!({"method": "elicitation/create", "params": visit}));
+    assert!(first.result().get("requestState").is_none(), "nothing waits for it");
+    let mut again = json!({"name": "pay", "arguments": {}});
+    again["inputResponses"] = json!({key: {"action": "accept"}});
+    assert_eq!(client.request("tools/call", again).await.text(), "paid");
 }

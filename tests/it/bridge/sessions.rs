@@ -120,3 +120,48 @@ async fn tasks_belong_to_the_credential_that_made_them() {
     latch.open();
     assert_eq!(tasks(&gate).bearer("a").task_end(&task).await.result()["status"], "completed");
 }
+
+#[tokio::test]
+async fn a_session_that_nobody_uses_is_closed() {
+    let upstream = Upstream::builder().tool("fast", script::says("fast end")).start().await;
+    let gate = Gate::start(&upstream, &format!("[server]\nsession_idle = \"100ms\"\n{ALWAYS}")).await;
+    let client = tasks(&gate).bearer("a");
+    assert_eq!(client.call("fast", json!({})).await.text(), "fast end");
+    eventually("it is closed", || upstream.http("DELETE").len() == 1).await;
+    assert_eq!(client.call("fast", json!({})).await.text(), "fast end");
+    assert_eq!(upstream.of("initialize").len(), 2);
+}
+
+#[tokio::test]
+async fn while_the_process_goes_down_calls_are_refused_and_tasks_are_read() {
+    let latch = Latch::new();
+    let upstream = tools(&latch).start().await;
+    let gate = bridged(&upstream, 30, "").await;
+    let client = tasks(&gate).bearer("a");
+    let task = client.call("slow", json!({})).await.task();
+    gate.drain();
+    let refused = client.call("fast", json!({})).await;
+    assert_eq!((refused.status, refused.reason()), (200, "shutting_down"));
+    assert_eq!(client.task(&task).await.result()["status"], "working");
+    latch.open();
+    assert_eq!(client.task_end(&task).await.result()["status"], "completed");
+}
+
+#[tokio::test]
+async fn b95_a_task_of_a_bridged_call_goes_on_after_a_restart() {
+    let latch = Latch::new();
+    let upstream = Upstream::solver(&latch).start().await;
+    let home = Home::new();
+    let overrides = format!("[tasks]\nthreshold = \"30ms\"\n{ALWAYS}");
+    let gate = home.start(&upstream, &overrides).await;
+    let client = tasks(&gate);
+    let task = client.call("solve", json!({"text": "solved"})).await.task();
+    let asked = client.call("plain", json!({})).await.task();
+    gate.leave().await;
+    let gate = home.start(&upstream, &overrides).await;
+    latch.open();
+    let client = tasks(&gate);
+    let ended = client.task_end(&task).await;
+    assert_eq!(ended.result()["result"]["content"][0]["text"], "solved");
+    assert_eq!(client.task_end(&asked).await.result()["error"]["data"]["reason"], "outcome_unknown");
+}

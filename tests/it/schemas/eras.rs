@@ -49,7 +49,7 @@ fn results_and_questions_for_a_stateless_client() {
         ("c", "sampling/createMessage", Some(&*sampling)),
         ("d", "roots/list", None),
     ];
-    assert_valid(STATELESS, "InputRequiredResult", &value(input_required(asked, "sealed", Some(INFO))));
+    assert_valid(STATELESS, "InputRequiredResult", &value(input_required(asked, Some("sealed"), Some(INFO))));
 }
 
 #[test]
