@@ -164,6 +164,11 @@ impl Sessions {
         }
     }
 
+    /// Forgets a session that is over.
+    pub fn forget(&self, session: &Arc<Session>) {
+        self.by_id.remove_if(&session.id, |_, known| Arc::ptr_eq(known, session));
+    }
+
     fn new_session(&self, id: &str, minted: bool) -> Session {
         let session = Session::new(id.into(), self.fingerprint(id), minted);
         self.touch(&session);

@@ -10,6 +10,7 @@ mod retry;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use http::StatusCode;
 use sha2::{Digest, Sha256};
 use tracing::debug;
 
@@ -38,10 +39,11 @@ const REMOVED: [&str; 5] =
 const ATTEMPTS: usize = 2;
 
 /// One stateless request on its way.
+#[derive(Clone)]
 struct Crossing {
     gateway: Gateway,
     route: Arc<Route>,
-    request: Request,
+    request: Arc<Request>,
     message: Envelope,
     id: Id,
 }
@@ -79,7 +81,7 @@ impl Gateway {
         }
         let (to, receiver) = outlet(1, None);
         let reply = caller.reply(Outgoing::Later(receiver));
-        let crossing = Crossing { gateway: self.clone(), route, request, message, id: id.clone() };
+        let crossing = Crossing { gateway: self.clone(), route, request: Arc::new(request), message, id: id.clone() };
         drop(self.inner.worker.work.spawn(async move {
             tokio::select! {
                 () = crossing.run(&to) => {}
@@ -190,10 +192,8 @@ impl Crossing {
         caller.kept = Some(Arc::new((lease.clone(), need)));
         let token = phrase.token.as_ref().map(|(ours, _)| ours.as_str());
         let Ok(message) = Envelope::read(downward::request(&self.message, token)) else {
-            return self
-                .gateway
-                .fails(&caller, &self.id, &Error::InvalidRequest("the request cannot be read".into()))
-                .outgoing;
+            let unread = Error::InvalidRequest("the request cannot be read".into());
+            return self.gateway.fails(&caller, &self.id, &unread).outgoing;
         };
         let text = message.clone();
         match self.gateway.request(caller, text, &Params::peek(message.params()), &self.id) {
@@ -207,11 +207,9 @@ impl Crossing {
         let params = Params::peek(self.message.params());
         let upstream = &self.route.upstream;
         let caller = self.caller();
-        let hello = open::parameters(&params);
         let bridging = upstream.options.bridging;
         if caller.credential().is_none() && bridging.sessions == BridgeSessions::Owner {
-            let opened = self.gateway.open(&caller, &self.request, &self.id, &hello).await?;
-            return Ok(Lease::Own(Arc::new(Alone(Arc::new(opened)))));
+            return self.opening(|opened| Lease::Own(Arc::new(Alone(opened)))).await;
         }
         let owner = Owner { path: upstream.options.path.clone(), credential: caller.credential() };
         let kind = Kind {
@@ -224,9 +222,28 @@ impl Crossing {
                 if let Some(closed) = closed {
                     closed.close().await;
                 }
-                let opened = Arc::new(self.gateway.open(&caller, &self.request, &self.id, &hello).await?);
-                Ok(Lease::Shared(Arc::new(turn.opened(&opened))))
+                self.opening(move |opened| Lease::Shared(Arc::new(turn.opened(&opened)))).await
             }
+        }
+    }
+
+    /// Opens a session, in a task of its own: what has begun is not left half done when the client leaves.
+    async fn opening(&self, lease: impl FnOnce(Arc<Opened>) -> Lease + Send + 'static) -> Result<Lease, Answer> {
+        let crossing = self.clone();
+        let opened = self.gateway.inner.worker.work.spawn(async move {
+            let params = open::parameters(&Params::peek(crossing.message.params()));
+            let opened = crossing.gateway.open(&crossing.caller(), &crossing.request, &crossing.id, &params).await?;
+            let opened = Arc::new(opened);
+            let lease = lease(opened.clone());
+            // A restart goes on with its calls; a session that ends with a short request need not be found again.
+            if matches!(lease, Lease::Shared(_)) || crossing.message.method() == method::TOOLS_CALL {
+                crossing.gateway.remember(&crossing.route.upstream, &opened.session);
+            }
+            Ok(lease)
+        });
+        match opened.await {
+            Ok(lease) => lease,
+            Err(_) => Err(Answer::empty(StatusCode::BAD_GATEWAY)),
         }
     }
 

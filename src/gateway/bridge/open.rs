@@ -21,6 +21,8 @@ use super::super::hello::{message_in, result_in};
 use super::super::{Gateway, Request};
 use super::news::Resources;
 
+/// How long a server may take to open a session: others wait for it.
+const OPENED: Duration = Duration::from_secs(60);
 /// How long a session is kept that no request uses, at most.
 const IDLE: Duration = Duration::from_secs(300);
 /// How long a server may take to hear that a session has ended.
@@ -84,6 +86,7 @@ impl Opened {
     /// Nobody needs it any more: the upstream is told so, whether or not the end of that is waited for.
     pub(super) fn close(&self) -> impl Future<Output = ()> + use<> {
         self.session.end();
+        self.leg.upstream.sessions.forget(&self.session);
         let mut request = self.leg.message(Bytes::new());
         request.method = Method::DELETE;
         let client = self.leg.upstream.client.clone();
@@ -122,6 +125,7 @@ impl Gateway {
         let mut assignment = self.assignment(caller, hello, id);
         assignment.request = leg.request(Method::POST, assignment.request.body.clone());
         (assignment.head, assignment.log, assignment.inline) = (Some(told), None, usize::MAX);
+        assignment.max_runtime = Some(OPENED);
         let mut steps = self.inner.worker.start(assignment);
         let answer = loop {
             match steps.recv().await {
@@ -160,7 +164,6 @@ impl Gateway {
         session.began_with(caller.credential());
         session.accepted(caller.leg.credential(), session.turn());
         session.keep_cookies(head);
-        self.remember(upstream, &session);
         let version = {
             let result = entries(&told);
             let stated = result.get("protocolVersion").and_then(|raw| serde_json::from_str::<String>(raw).ok());

@@ -29,6 +29,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ("CancelledNotification", &[r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#]),
     ("CreateTaskResult", &[r#"{"task":{"taskId":"1"}}"#, r#"{"resultType":"task","taskId":"1","status":"running"}"#]),
     ("CreateMessageRequest", &[r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#]),
+    ("DiscoverRequest", &[r#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{}}}"#]),
     ("DiscoverResult", &[r#"{"supportedVersions":["2026-07-28"],"capabilities":{},"ttlMs":0,"cacheScope":"private"}"#]),
     ("ElicitRequest", &[r#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"message":1}}"#]),
     ("ElicitResult", &[r#"{"action":"declined"}"#, r#"{"content":{}}"#]),
@@ -41,6 +42,7 @@ const WRONG: &[(&str, &[&str])] = &[
             r#"{"taskId":"1","status":"working","createdAt":"","lastUpdatedAt":"","ttl":"1 h","ttlMs":"1 h"}"#,
         ],
     ),
+    ("HeaderMismatchError", &[r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"x"}}"#]),
     ("InitializeRequestParams", &[r#"{"protocolVersion":"2025-11-25","capabilities":{}}"#]),
     ("InitializeResult", &[r#"{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x"}}"#]),
     ("InputRequiredResult", &[r#"{"resultType":"input_required","inputRequests":{"k":{"method":"x"}}}"#]),
@@ -57,7 +59,12 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     ("ListRootsRequest", &[r#"{"jsonrpc":"2.0","id":1,"method":"roots"}"#]),
     ("ListTasksResult", &[r#"{"tasks":{}}"#, r#"{"tasks":[{"taskId":"1"}]}"#]),
+    ("ListToolsRequest", &[r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":1}}"#]),
     ("ListToolsResult", &[r#"{"tools":[{"name":"x"}]}"#, r#"{"tools":[],"nextCursor":1}"#]),
+    (
+        "MissingRequiredClientCapabilityError",
+        &[r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32021,"message":"x","data":{}}}"#],
+    ),
     ("ProgressNotification", &[r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}"#]),
     ("RelatedTaskMetadata", &[r#"{"id":"1"}"#]),
     (
