@@ -269,7 +269,7 @@ mod tests {
         let alone = String::from_utf8(request(&message, &[]).to_vec()).unwrap();
         assert!(!alone.contains("taskIds") && alone.contains(r#""later":{"n":1.0}"#), "{alone}");
         assert!(names_tasks(message.params()) && asks_for_more(message.params()));
-        let only = envelope(r#"{"params":{"notifications":{"taskIds":[],"toolsListChanged":false}}}"#);
+        let only = envelope(r#"{"method":"x","params":{"notifications":{"taskIds":[],"toolsListChanged":false}}}"#);
         assert!(names_tasks(only.params()) && !asks_for_more(only.params()));
     }
 

@@ -74,7 +74,8 @@ impl Gateway {
         id: &Id,
         filter: &Filter,
     ) -> Result<(Told, Filter), Answer> {
-        let crossing = Arc::new(Crossing { gateway: self.clone(), route, request, message, id: id.clone() });
+        let crossing =
+            Arc::new(Crossing { gateway: self.clone(), route, request: Arc::new(request), message, id: id.clone() });
         let lease = crossing.lease(Purpose::Listening).await.map_err(|answer| crossing.phrase(None).answer(answer))?;
         let wanted = subscription::offered(filter, &lease.opened().told);
         let sessions = &crossing.route.upstream.sessions;
