@@ -318,8 +318,7 @@ impl Deferred {
             return;
         }
         self.pass_progress(message);
-        let Some(note) = Note::read(message.params()) else { return };
-        self.note = Some(note);
+        self.note = Note::read(message.params()).or(self.note.take());
         if self.write_at.is_due() || !self.held.worker.tasks.is_durable() {
             self.write_note().await;
         }
