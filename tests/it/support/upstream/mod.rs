@@ -54,6 +54,7 @@ pub(super) struct Settings {
     own_host_only: bool,
     idle: Duration,
     modern: bool,
+    native: bool,
 }
 
 #[derive(Default)]
@@ -100,6 +101,7 @@ impl Upstream {
             own_host_only: false,
             idle: Duration::from_secs(60),
             modern: false,
+            native: false,
         })
     }
 
