@@ -77,6 +77,9 @@ server_command() {
     typescript-sse-server) [ -e node_modules/.installed ] && echo "node servers/typescript.mjs $2 sse" ;;
     typescript-json-server) [ -e node_modules/.installed ] && echo "node servers/typescript.mjs $2 json" ;;
     typescript-tasks-server) [ -e node_modules/.installed ] && echo "node servers/typescript_tasks.mjs $2" ;;
+    typescript-stateless-server)
+      [ -e node_modules/@modelcontextprotocol/server ] && echo "node servers/typescript_stateless.mjs $2"
+      ;;
   esac
 }
 client_command() {
@@ -152,10 +155,20 @@ OWN_TASKS=(
   "typescript required" "python-v1 required" "python-v2 required" "fastmcp required"
 )
 
+# What a server gets that has no sessions: clients that open one.
+SESSIONS=(
+  "typescript job" "python-v1 job" "typescript task" "python-v1 task"
+  "typescript core" "typescript-v2 core" "python-v1 core" "fastmcp-v3 core"
+  "typescript stream" "typescript cancel" "typescript-v2 cancel" "python-v1 cancel" "fastmcp-v3 cancel"
+  "typescript elicit" "typescript-v2 elicit" "python-v1 elicit" "fastmcp-v3 elicit"
+  "typescript elicit-ext" "python-v1 elicit-ext" "typescript elicit-job" "python-v1 elicit-job"
+)
+
 # pairs SERVER: the clients that it gets, each with the kind of play.
 pairs() {
   case $1 in
     typescript-tasks-server) printf '%s\n' "${OWN_TASKS[@]}" ;;
+    typescript-stateless-server) printf '%s\n' "${SESSIONS[@]}" ;;
     python-v1-server | typescript-sse-server) printf '%s\n' "${CLIENTS[@]}" "${LIVELY[@]}" ;;
     *) printf '%s\n' "${CLIENTS[@]}" ;;
   esac
@@ -197,7 +210,8 @@ against() {
   end_started
 }
 
-for server in python-v1-server typescript-sse-server typescript-json-server typescript-tasks-server fastmcp-server; do
+for server in python-v1-server typescript-sse-server typescript-json-server typescript-tasks-server \
+  typescript-stateless-server fastmcp-server; do
   against "$server"
 done
 echo "interop: $PASSED ok, $FAILED failed, $SKIPPED skipped"

@@ -64,6 +64,29 @@ async fn before_the_handle_they_are_requests_on_the_calls_stream() {
 }
 
 #[tokio::test]
+async fn an_address_to_visit_has_a_name() {
+    let asks = script::script(|mut call| async move {
+        if call.before > 0 {
+            return call.say("visited");
+        }
+        let params = json!({"mode": "url", "url": "https://example.com/", "message": "visit"});
+        call.result(&json!({
+            "resultType": "input_required",
+            "inputRequests": {"a": {"method": "elicitation/create", "params": params}},
+        }));
+    });
+    let upstream = Upstream::builder().modern().tool("visits", asks).start().await;
+    let gate = Gate::start(&upstream, PATIENT).await;
+    let client = gate.client().capabilities(json!({"elicitation": {"url": {}}})).open().await;
+    let mut stream = client.post(client.body("7", "tools/call", json!({"name": "visits"}))).await.events();
+    let question = stream.message().await.unwrap();
+    assert!(question["params"]["elicitationId"].as_str().is_some_and(|name| !name.is_empty()), "{question}");
+    assert_eq!(question["params"]["url"], "https://example.com/");
+    client.answer(&question, json!({"action": "accept"})).await;
+    assert_eq!(stream.message().await.unwrap()["result"]["content"][0]["text"], "visited");
+}
+
+#[tokio::test]
 async fn while_a_question_is_with_the_client_no_threshold_passes() {
     let latch = Latch::new();
     latch.open();
