@@ -19,6 +19,7 @@ mod credentials;
 mod demo;
 mod drain;
 mod durable_first;
+mod eras;
 mod ext;
 mod facts;
 mod fidelity;

@@ -55,6 +55,7 @@ pub(super) struct Settings {
     idle: Duration,
     modern: bool,
     native: bool,
+    both: bool,
 }
 
 #[derive(Default)]
@@ -102,6 +103,7 @@ impl Upstream {
             idle: Duration::from_secs(60),
             modern: false,
             native: false,
+            both: false,
         })
     }
 

@@ -1,4 +1,4 @@
-//! A strict server of the stateless era (2026-07-28) and no other: whatever does not fit that revision is refused.
+//! A strict server of the stateless era (2026-07-28): whatever does not fit that revision is refused.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -29,6 +29,21 @@ impl Builder {
         self.0.native = true;
         self.modern()
     }
+
+    /// Speaks both eras: serves each request in its own, those of the stateless one to the letter.
+    pub fn both(mut self) -> Self {
+        self.0.both = true;
+        self.0.native = true;
+        self
+    }
+}
+
+/// Whether a request is of the stateless era, which is what its version or its method says.
+pub(super) fn says_so(request: &Recorded) -> bool {
+    let inside = &request.json["params"]["_meta"][format!("{META}/protocolVersion")];
+    request.header("mcp-protocol-version") == Some(VERSION)
+        || inside == VERSION
+        || request.method() == "server/discover"
 }
 
 /// Why a request is none of this era; `None` if it is one, or if a script of its own answers it.
@@ -114,7 +129,7 @@ fn body_refusal(settings: &Settings, request: &Recorded) -> Option<(i64, String)
 pub(super) fn discover(mut call: Call) {
     let settings = &call.shared.settings;
     let mut result = json!({
-        "supportedVersions": [VERSION],
+        "supportedVersions": if settings.both { vec![VERSION, "2025-11-25"] } else { vec![VERSION] },
         "capabilities": settings.capabilities,
         "ttlMs": 60_000,
         "cacheScope": "public",
