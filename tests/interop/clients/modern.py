@@ -25,13 +25,19 @@ class Noting(ClientSession):
 
     sent: list[str] = []
     plain_request = ClientSession.send_request
+    plain_discover = ClientSession.send_discover
 
     async def send_request(self, request: Any, *rest: Any, **named: Any) -> Any:
         Noting.sent.append(request.method)
         return await Noting.plain_request(self, request, *rest, **named)
 
+    async def send_discover(self, version: str) -> Any:
+        Noting.sent.append("server/discover")
+        return await Noting.plain_discover(self, version)
+
 
 ClientSession.send_request = Noting.send_request
+ClientSession.send_discover = Noting.send_discover
 
 
 @dataclass
@@ -114,7 +120,7 @@ KINDS = {"modern": modern, "modern-cancel": cancel, "modern-elicit": elicit}
 async def play(client: Modern, kind: str) -> None:
     session = client.session
     check(session.protocol_version == VERSION, "the era is the modern one", session.protocol_version)
-    check("initialize" not in Noting.sent, "there was no handshake", Noting.sent)
+    check(Noting.sent == ["server/discover"], "there was no handshake", Noting.sent)
     extensions = session.discover_result.capabilities.extensions
     check(flow.EXTENSION in (extensions or {}), "the extension is discovered", extensions)
     print(await KINDS[kind](client))
