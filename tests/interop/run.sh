@@ -54,10 +54,17 @@ node_new() {
 NODE=$(node_new || true)
 export NODE
 
+# Below those that the system hands to whoever asks for any: some servers take seconds to start, and would find theirs
+# taken by such a one.
 free_ports() {
   python3 -c '
-import socket
-held = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+import random, socket
+held = []
+while len(held) < 3:
+    try:
+        held.append(socket.create_server(("127.0.0.1", random.randrange(20000, 32000))))
+    except OSError:
+        pass
 print(*(s.getsockname()[1] for s in held))'
 }
 
