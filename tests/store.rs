@@ -16,6 +16,8 @@ mod place;
 mod readiness;
 #[path = "store/schema_1.rs"]
 mod schema_1;
+#[path = "store/schema_2.rs"]
+mod schema_2;
 #[path = "store/short_writes.rs"]
 mod short_writes;
 

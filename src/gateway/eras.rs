@@ -81,11 +81,8 @@ impl Heard {
     /// The answer as it came; what was an event is a body of its own.
     fn answer(mut self) -> Answer {
         headers::to_client(&mut self.headers);
-        let body = if self.body.is_empty() {
-            Body::Empty
-        } else {
-            Body::Pass(PassBody::new(Full::new(self.body).map_err(|never| match never {})))
-        };
+        self.headers.remove(header::SESSION_ID);
+        let body = Body::Pass(PassBody::new(Full::new(self.body).map_err(|never| match never {})));
         if self.kind == Kind::Events {
             self.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }

@@ -73,6 +73,13 @@ pub fn result(method: &str, result: &Bytes) -> Bytes {
     if method == method::TOOLS_LIST { without_open_schemas(&edited) } else { edited }
 }
 
+/// The parameters of a question as the handshake client reads them: an address that it is to visit has a name there.
+#[must_use]
+pub fn question(method: &str, params: &str, name: &str) -> String {
+    let is_address = method == method::ELICITATION_CREATE && entries(params).get("mode") == Some(&r#""url""#);
+    if is_address { apply_text(params, &[("elicitationId", Change::Default(quote(name)))]) } else { params.to_owned() }
+}
+
 /// A notification of a subscription for the handshake client, which knows of none.
 #[must_use]
 pub fn notification(message: &Envelope) -> Bytes {
@@ -279,6 +286,18 @@ mod tests {
         }
         let prompt = r#"{"structuredContent":7}"#;
         assert_eq!(given("prompts/get", prompt), prompt);
+    }
+
+    #[test]
+    fn addresses_have_a_name() {
+        for (method, before, after) in [
+            ("elicitation/create", r#"{"mode":"url","url":"u"}"#, r#"{"elicitationId":"q","mode":"url","url":"u"}"#),
+            ("elicitation/create", r#"{"mode":"url","elicitationId":7}"#, r#"{"mode":"url","elicitationId":7}"#),
+            ("elicitation/create", r#"{"mode":"form"}"#, r#"{"mode":"form"}"#),
+            ("sampling/createMessage", r#"{"mode":"url"}"#, r#"{"mode":"url"}"#),
+        ] {
+            assert_eq!(question(method, before, "q"), after);
+        }
     }
 
     #[test]

@@ -80,7 +80,9 @@ impl Deferred {
     pub(super) fn run(held: Box<Held>, task: Task, permit: Permit) -> impl Future<Output = ()> + Send {
         let port = held.worker.ports.open(task.id);
         let deferred = Box::new(Self::new(held, task, (permit, port)));
-        async move { drop(deferred.follow().await) }
+        // From now on a cancellation is noticed, also one that comes before this begins to run.
+        let ended = deferred.held.worker.tasks.ended(deferred.task.id);
+        async move { drop(deferred.follow(ended).await) }
     }
 
     /// The same for a call that was taken over, with a credential that its owner brought if it `is_lent` one; comes
@@ -93,11 +95,11 @@ impl Deferred {
     ) -> impl Future<Output = Option<Box<Self>>> + Send {
         let mut deferred = Box::new(Self::new(held, task, keeps));
         deferred.is_lent = is_lent;
-        deferred.follow()
+        let ended = deferred.held.worker.tasks.ended(deferred.task.id);
+        deferred.follow(ended)
     }
 
-    async fn follow(mut self: Box<Self>) -> Option<Box<Self>> {
-        let ended = self.held.worker.tasks.ended(self.task.id);
+    async fn follow(mut self: Box<Self>, ended: CancellationToken) -> Option<Box<Self>> {
         Box::pin(self.reopen()).await;
         Box::pin(self.take_over()).await;
         let end = self.wait(&ended).await;
@@ -311,12 +313,12 @@ impl Deferred {
     }
 
     async fn notice(&mut self, message: &Envelope) {
+        self.held.assignment.leg.told(message);
         if message.method() != method::PROGRESS {
             return;
         }
         self.pass_progress(message);
-        let Some(note) = Note::read(message.params()) else { return };
-        self.note = Some(note);
+        self.note = Note::read(message.params()).or(self.note.take());
         if self.write_at.is_due() || !self.held.worker.tasks.is_durable() {
             self.write_note().await;
         }

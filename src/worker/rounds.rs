@@ -12,7 +12,7 @@ use tracing::debug;
 use crate::call::Event;
 use crate::jsonrpc::{Envelope, Id, request};
 use crate::mcp::rounds::{InputRequired, Question, retry};
-use crate::mcp::{Era, method};
+use crate::mcp::{Era, method, upward};
 use crate::task::QuestionKey;
 use crate::upstream::{Error, Kind, Outbound};
 
@@ -124,7 +124,13 @@ impl Held {
     }
 
     /// The exchange has ended with questions: returns them as requests under ids of ours.
-    fn open_round(&mut self, asked: InputRequired) -> Vec<Envelope> {
+    fn open_round(&mut self, mut asked: InputRequired) -> Vec<Envelope> {
+        if self.is_joined() {
+            for Question { method, params, .. } in &mut asked.questions {
+                let name = uuid::Uuid::new_v4().to_string();
+                *params = params.take().map(|params| upward::question(method, &params, &name));
+            }
+        }
         let round = Round::new(asked);
         let requests = round.requests();
         self.round = Some(round);
@@ -160,7 +166,11 @@ impl Held {
     fn send_again(&mut self) {
         let Some(round) = self.round.take_if(|round| round.is_answered()) else { return };
         let (leg, limits) = (&self.assignment.leg, limits(&self.assignment));
-        let Some(request) = round.again(&self.assignment.request) else { return };
+        let Some(mut request) = round.again(&self.assignment.request) else { return };
+        if self.is_joined() {
+            // Its headers are ours: by now others may be wanted, and the client may have another credential.
+            request = leg.message(request.body);
+        }
         debug!(questions = round.questions.len(), "sending a request again with the answers");
         self.upcall = if round.questions.is_empty() {
             Upcall::start_after(PAUSE, leg, request, limits)

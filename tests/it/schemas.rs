@@ -7,6 +7,7 @@ mod eras;
 mod errors;
 mod ext;
 mod jobs;
+mod native;
 mod questions;
 mod upward;
 

@@ -115,30 +115,26 @@ async fn nothing_is_joined_where_bridges_are_off_or_both_eras_are_spoken() {
 
 #[tokio::test]
 async fn a_server_that_learns_the_other_era_is_believed() {
-    let upstream = server(&Latch::new())
-        .on(
-            "initialize",
+    for keeps_both in [false, true] {
+        let hello =
             script::script(
                 |mut call| async move { if call.before == 0 { call.raw(404, &[], "") } else { call.hello() } },
-            ),
-        )
-        .on(
-            "server/discover",
-            script::script(|mut call| async move {
-                if call.before == 0 {
-                    call.result(&json!({"supportedVersions": ["2026-07-28"], "capabilities": {}}));
-                } else {
-                    call.raw(404, &[], "");
-                }
-            }),
-        )
-        .start()
-        .await;
-    let gate = Gate::start(&upstream, "").await;
-    let hello = gate.client().hello().await;
-    assert!(hello.result().get("capabilities").is_some() && hello.header("mcp-session-id").is_some());
-    let hello = gate.client().hello().await;
-    assert_eq!(hello.result()["serverInfo"]["name"], "scripted", "{}", hello.raw);
+            );
+        let discover = script::script(move |mut call| async move {
+            match (call.before, keeps_both) {
+                (0, _) => call.result(&json!({"supportedVersions": ["2026-07-28"], "capabilities": {}})),
+                (_, true) => call.result(&json!({"supportedVersions": ["2026-07-28", "2025-11-25"]})),
+                (_, false) => call.raw(404, &[], ""),
+            }
+        });
+        let server = server(&Latch::new()).on("initialize", hello).on("server/discover", discover);
+        let upstream = server.start().await;
+        let gate = Gate::start(&upstream, "").await;
+        let hello = gate.client().hello().await;
+        assert!(hello.result().get("capabilities").is_some() && hello.header("mcp-session-id").is_some());
+        let hello = gate.client().hello().await;
+        assert_eq!(hello.result()["serverInfo"]["name"], "scripted", "{}", hello.raw);
+    }
 }
 
 #[tokio::test]
@@ -354,4 +350,60 @@ async fn a_session_ends_here() {
         }
     }
     assert_eq!(upstream.http("DELETE").len(), 0);
+}
+
+#[tokio::test]
+async fn large_results_are_put_in_other_words_too() {
+    let text: &'static str = Box::leak("x".repeat(400_000).into_boxed_str());
+    let upstream = server(&Latch::new()).tool("large", script::says(text)).start().await;
+    let gate = Gate::start(&upstream, PATIENT).await;
+    let answer = gate.client().open().await.call("large", json!({})).await;
+    assert_eq!((answer.text().len(), answer.result().get("resultType")), (400_000, None));
+}
+
+#[tokio::test]
+async fn a_client_that_lost_its_stream_finds_the_answer_in_its_words() {
+    let latch = Latch::new();
+    let upstream = server(&latch).tool("slow", script::accepted(&latch, "found")).start().await;
+    let gate = Gate::start(&upstream, PATIENT).await;
+    let client = gate.client().open().await;
+    let mut stream = client.post(client.body("7", "tools/call", json!({"name": "slow"}))).await.events();
+    let cursor = stream.next().await.and_then(|event| event.id).expect("an id to come back with");
+    drop(stream);
+    latch.open();
+    let headers = [("accept", "text/event-stream"), ("last-event-id", &cursor)];
+    let mut rest = client.send("GET", &headers, String::new()).await.events();
+    let answer = rest.message().await.unwrap();
+    assert_eq!((&answer["id"], &answer["result"]["content"][0]["text"]), (&json!(7), &json!("found")));
+    assert!(answer["result"].get("resultType").is_none(), "{answer}");
+}
+
+#[tokio::test]
+async fn messages_of_a_batch_go_their_ways() {
+    let upstream = server(&Latch::new()).start().await;
+    let gate = Gate::start(&upstream, PATIENT).await;
+    let client = gate.client().version("2025-03-26").open().await;
+    let call = |id: u8| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "echo", "arguments": {"text": "hi"}}});
+    let ping = json!({"jsonrpc": "2.0", "id": 3, "method": "ping"});
+    let answers = client.ask(json!([call(1), call(2), ping]).to_string()).await;
+    let text = json!({"content": [{"type": "text", "text": "hi"}]});
+    let results: Vec<_> = answers.json.as_array().unwrap().iter().map(|answer| answer["result"].clone()).collect();
+    assert_eq!(results, [text.clone(), text, json!({})]);
+}
+
+#[tokio::test]
+async fn equal_calls_share_an_exchange() {
+    let latch = Latch::new();
+    let upstream = server(&latch).start().await;
+    let gate = Gate::start(&upstream, "[tasks]\nthreshold = \"30s\"\ncoalesce = true\n").await;
+    let client = gate.client().open().await;
+    let call = || client.call("ending", json!({}));
+    let opening = async {
+        eventually("it is there", || upstream.calls("ending").len() == 1).await;
+        tokio::time::sleep(crate::support::ms(30)).await;
+        latch.open();
+    };
+    let (one, two, ()) = tokio::join!(call(), call(), opening);
+    assert_eq!((one.text(), two.text(), upstream.calls("ending").len()), ("42", "42", 1));
+    assert!(one.result().get("resultType").is_none() && two.result().get("resultType").is_none());
 }

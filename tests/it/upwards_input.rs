@@ -64,6 +64,29 @@ async fn before_the_handle_they_are_requests_on_the_calls_stream() {
 }
 
 #[tokio::test]
+async fn an_address_to_visit_has_a_name() {
+    let asks = script::script(|mut call| async move {
+        if call.before > 0 {
+            return call.say("visited");
+        }
+        let params = json!({"mode": "url", "url": "https://example.com/", "message": "visit"});
+        call.result(&json!({
+            "resultType": "input_required",
+            "inputRequests": {"a": {"method": "elicitation/create", "params": params}},
+        }));
+    });
+    let upstream = Upstream::builder().modern().tool("visits", asks).start().await;
+    let gate = Gate::start(&upstream, PATIENT).await;
+    let client = gate.client().capabilities(json!({"elicitation": {"url": {}}})).open().await;
+    let mut stream = client.post(client.body("7", "tools/call", json!({"name": "visits"}))).await.events();
+    let question = stream.message().await.unwrap();
+    assert!(question["params"]["elicitationId"].as_str().is_some_and(|name| !name.is_empty()), "{question}");
+    assert_eq!(question["params"]["url"], "https://example.com/");
+    client.answer(&question, json!({"action": "accept"})).await;
+    assert_eq!(stream.message().await.unwrap()["result"]["content"][0]["text"], "visited");
+}
+
+#[tokio::test]
 async fn while_a_question_is_with_the_client_no_threshold_passes() {
     let latch = Latch::new();
     latch.open();
@@ -126,4 +149,32 @@ async fn a_strangers_answer_changes_nothing() {
     let answer = stream.message().await.unwrap();
     assert!(!answer.to_string().contains("evil"), "{answer}");
     assert_eq!(upstream.answers().len(), 0, "the upstream hears of no answer that it cannot read");
+}
+
+#[tokio::test]
+async fn what_is_sent_again_has_the_headers_and_the_credential_of_now() {
+    let asks = script::script(|mut call| async move {
+        if call.request.json["params"].get("inputResponses").is_some() {
+            return call.say("done");
+        }
+        let question = json!({"method": "elicitation/create", "params": {"message": ABLE}});
+        call.result(&json!({"resultType": "input_required", "inputRequests": {"a": question}}));
+    });
+    let schema = json!({"inputSchema": {"type": "object", "properties": {"r": {"x-mcp-header": "Region"}}}});
+    let upstream = Upstream::builder().modern().tool_with("routed", &schema, asks).start().await;
+    let gate = Gate::start(&upstream, PATIENT).await;
+    let client = gate.client().bearer("old").capabilities(json!({"elicitation": {}})).open().await;
+    let call = json!({"name": "routed", "arguments": {"r": "us"}});
+    let mut stream = client.post(client.body("7", "tools/call", call)).await.events();
+    let question = stream.message().await.unwrap();
+    let client = client.bearer("new");
+    client.tools().await.result();
+    client.answer(&question, json!({"action": "accept"})).await;
+    assert_eq!(stream.message().await.unwrap()["result"]["content"][0]["text"], "done");
+    let calls = upstream.calls("routed");
+    assert_eq!(
+        calls.iter().map(|call| call.header("mcp-param-region")).collect::<Vec<_>>(),
+        [None, Some("us"), Some("us")]
+    );
+    assert_eq!(calls[2].header("authorization"), Some("Bearer new"));
 }

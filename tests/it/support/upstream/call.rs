@@ -24,6 +24,11 @@ pub struct Call {
 }
 
 impl Call {
+    /// Whether it is a request of the stateless era, at a server that speaks it.
+    pub fn is_stateless(&self) -> bool {
+        self.shared.settings.modern || (self.shared.settings.both && super::modern::says_so(&self.request))
+    }
+
     /// An argument of the tool.
     pub fn arg(&self, name: &str) -> &Value {
         &self.request.json["params"]["arguments"][name]
@@ -100,7 +105,7 @@ impl Call {
     /// The result as JSON text, digit for digit.
     pub fn result_text(&mut self, result: &str) {
         let id = self.request.id();
-        let result = if self.shared.settings.modern { &super::modern::typed(result) } else { result };
+        let result = if self.is_stateless() { &super::modern::typed(result) } else { result };
         self.message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
     }
 

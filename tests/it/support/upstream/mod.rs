@@ -54,6 +54,8 @@ pub(super) struct Settings {
     own_host_only: bool,
     idle: Duration,
     modern: bool,
+    native: bool,
+    both: bool,
 }
 
 #[derive(Default)]
@@ -100,6 +102,8 @@ impl Upstream {
             own_host_only: false,
             idle: Duration::from_secs(60),
             modern: false,
+            native: false,
+            both: false,
         })
     }
 

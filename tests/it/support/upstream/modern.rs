@@ -1,5 +1,7 @@
-//! A strict server of the stateless era (2026-07-28) and no other: whatever does not fit that revision is refused.
+//! A strict server of the stateless era (2026-07-28): whatever does not fit that revision is refused.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use serde_json::{Value, json};
 
@@ -21,6 +23,27 @@ impl Builder {
         self.0.modern = true;
         self.without_sessions()
     }
+
+    /// The same, with clients of its own era, which may speak of tasks: it knows nothing of them.
+    pub fn native(mut self) -> Self {
+        self.0.native = true;
+        self.modern()
+    }
+
+    /// Speaks both eras: serves each request in its own, those of the stateless one to the letter.
+    pub fn both(mut self) -> Self {
+        self.0.both = true;
+        self.0.native = true;
+        self
+    }
+}
+
+/// Whether a request is of the stateless era, which is what its version or its method says.
+pub(super) fn says_so(request: &Recorded) -> bool {
+    let inside = &request.json["params"]["_meta"][format!("{META}/protocolVersion")];
+    request.header("mcp-protocol-version") == Some(VERSION)
+        || inside == VERSION
+        || request.method() == "server/discover"
 }
 
 /// Why a request is none of this era; `None` if it is one, or if a script of its own answers it.
@@ -37,12 +60,13 @@ pub(super) fn refusal(settings: &Settings, request: &Recorded) -> Option<Refusal
     if request.json.get("id").is_none() || request.method().is_empty() {
         return Some((400, -32600, format!("nothing but requests, not {}", request.body)));
     }
-    header_refusal(settings, request).or_else(|| body_refusal(request)).map(|(code, text)| (400, code, text))
+    header_refusal(settings, request).or_else(|| body_refusal(settings, request)).map(|(code, text)| (400, code, text))
 }
 
 fn header_refusal(settings: &Settings, request: &Recorded) -> Option<(i64, String)> {
     let mismatch = |name: &str, expected: &str| {
-        let found = request.header(name);
+        let found = request.header(name).map(decoded);
+        let found = found.as_deref();
         (found != Some(expected)).then(|| (-32020, format!("Header mismatch: {name} is {found:?}, not {expected:?}")))
     };
     if request.session().is_some() || request.headers.contains_key("last-event-id") {
@@ -60,9 +84,19 @@ fn header_refusal(settings: &Settings, request: &Recorded) -> Option<(i64, Strin
     }
     let surplus = |headers: &HeaderMap| {
         let mut names = headers.keys().map(|name| name.as_str().to_owned());
-        names.find(|name| name.starts_with("mcp-") && !expected.iter().any(|(known, _)| known == name))
+        let may_be_named = request.method().starts_with("tasks/");
+        let is_free = |name: &str| may_be_named && name == "mcp-name";
+        names
+            .find(|name| name.starts_with("mcp-") && !is_free(name) && !expected.iter().any(|(known, _)| known == name))
     };
     surplus(&request.headers).map(|name| (-32020, format!("Header mismatch: {name} repeats nothing")))
+}
+
+/// What a header value stands for.
+fn decoded(value: &str) -> String {
+    let inner = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
+    let bytes = inner.map(|inner| STANDARD.decode(inner).expect("it is Base64"));
+    bytes.map_or_else(|| value.to_owned(), |bytes| String::from_utf8(bytes).expect("it is UTF-8"))
 }
 
 /// The headers that the tool's schema wants for these arguments.
@@ -79,13 +113,14 @@ fn arguments(settings: &Settings, request: &Recorded) -> Vec<(String, String)> {
     properties.into_iter().flatten().filter_map(header).collect()
 }
 
-fn body_refusal(request: &Recorded) -> Option<(i64, String)> {
+fn body_refusal(settings: &Settings, request: &Recorded) -> Option<(i64, String)> {
     let params = &request.json["params"];
     let meta = |name: &str| &params["_meta"][format!("{META}/{name}")];
     if meta("protocolVersion") != VERSION || !meta("clientCapabilities").is_object() {
         return Some((-32602, format!("_meta lacks what it needs: {}", request.body)));
     }
-    if params.get("task").is_some() || request.body.contains("io.modelcontextprotocol/tasks") {
+    let speaks_of_tasks = !settings.native && request.body.contains("io.modelcontextprotocol/tasks");
+    if params.get("task").is_some() || speaks_of_tasks {
         return Some((-32602, "nobody speaks of tasks here".to_owned()));
     }
     None
@@ -94,7 +129,7 @@ fn body_refusal(request: &Recorded) -> Option<(i64, String)> {
 pub(super) fn discover(mut call: Call) {
     let settings = &call.shared.settings;
     let mut result = json!({
-        "supportedVersions": [VERSION],
+        "supportedVersions": if settings.both { vec![VERSION, "2025-11-25"] } else { vec![VERSION] },
         "capabilities": settings.capabilities,
         "ttlMs": 60_000,
         "cacheScope": "public",

@@ -84,7 +84,8 @@ async fn answer(mut call: Call) {
         let body = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": text}});
         return call.raw(status, &[("content-type", "application/json")], body.to_string());
     }
-    if let Some((status, code, text)) = settings.modern.then(|| modern::refusal(settings, &call.request)).flatten() {
+    if let Some((status, code, text)) = call.is_stateless().then(|| modern::refusal(settings, &call.request)).flatten()
+    {
         let body = json!({"jsonrpc": "2.0", "id": call.request.json["id"], "error": {"code": code, "message": text}});
         return call.raw(status, &[("content-type", "application/json")], body.to_string());
     }
@@ -98,7 +99,7 @@ async fn answer(mut call: Call) {
 
 /// Why a request does not fit the sessions of this server.
 fn refusal(call: &Call) -> Option<(u16, &'static str)> {
-    if !call.shared.settings.sessions || call.request.method() == "initialize" {
+    if !call.shared.settings.sessions || call.is_stateless() || call.request.method() == "initialize" {
         return None;
     }
     if call.request.http == "GET" && call.shared.settings.get == Get::None {
@@ -121,10 +122,10 @@ async fn post(mut call: Call) {
         return script(call).await;
     }
     match method.as_str() {
-        "server/discover" if shared.settings.modern => modern::discover(call),
-        "subscriptions/listen" if shared.settings.modern => listen(call).await,
+        "server/discover" if call.is_stateless() => modern::discover(call),
+        "subscriptions/listen" if call.is_stateless() => listen(call).await,
         "tools/list" | "tools/call" | "initialize" => known(call, &method).await,
-        _ if shared.settings.modern => {
+        _ if call.is_stateless() => {
             let id = call.request.id();
             let body =
                 format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"Method not found"}}}}"#);
