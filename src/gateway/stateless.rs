@@ -46,6 +46,10 @@ impl Gateway {
                     }
                 }),
             },
+            // In no session, nobody there would know what it is about.
+            _ if route.upstream.facts.stateless() != Speaks::Yes && eras::wants_bridge(&route, params) => {
+                plain(Answer::empty(StatusCode::ACCEPTED)).into()
+            }
             _ => self.sealed(&route, &request, &message).into(),
         }
     }

@@ -133,6 +133,17 @@ async fn errors_have_the_codes_and_statuses_of_the_stateless_era() {
 }
 
 #[tokio::test]
+async fn notifications_are_taken_and_go_no_further() {
+    let upstream = Upstream::builder().start().await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    for method in ["notifications/roots/list_changed", "notifications/cancelled", "notifications/x"] {
+        let answer = plain(&gate).notify(method, &json!({})).await;
+        assert_eq!((answer.status, answer.raw.as_str()), (202, ""), "{method}");
+    }
+    assert!(upstream.all().is_empty());
+}
+
+#[tokio::test]
 async fn b59_tasks_are_for_requests_that_declare_them() {
     let latch = Latch::new();
     let upstream = tools(&latch).start().await;
