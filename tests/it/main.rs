@@ -12,6 +12,7 @@ mod batch;
 mod binary;
 mod bridge;
 mod cancel;
+mod challenges;
 mod coalesce;
 mod core;
 mod core_reads;
