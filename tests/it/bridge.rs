@@ -13,6 +13,7 @@ mod answers;
 mod input;
 mod leaving;
 mod sessions;
+mod their_tasks;
 
 const ALWAYS: &str = "[upstream]\nbridge = \"always\"\n";
 
