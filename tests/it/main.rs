@@ -37,6 +37,7 @@ mod memory;
 mod native;
 mod native_input;
 mod native_owners;
+mod native_tasks;
 mod ownership;
 mod pitfalls;
 mod polls;
