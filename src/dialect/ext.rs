@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use crate::jsonrpc::{Object, Rope};
-use crate::mcp::rfc3339;
+use crate::mcp::{method, rfc3339};
 use crate::task::{Question, Status, Task, Timestamp};
 
 use super::error::failure_object;
@@ -35,6 +35,19 @@ pub fn read(task: &Task, result: Option<Bytes>, now: Timestamp, spelling: Spelli
             object.number("ttl", task.reported_ttl(now)).number("pollInterval", task.reported_interval(now))
         }
     };
+    detailed(object, task, result)
+}
+
+/// `notifications/tasks` of a subscription: all that `tasks/get` tells, with its metadata (JSON text).
+#[must_use]
+pub fn changed(task: &Task, result: Option<Bytes>, now: Timestamp, meta: &str) -> Rope {
+    let params = detailed(fields(Object::new().raw("_meta", meta), task, now), task, result);
+    let head = format!(r#"{{"jsonrpc":"2.0","method":"{}","params":"#, method::TASKS_CHANGED);
+    Rope::from(head).with_all(params).with("}")
+}
+
+/// The task with what it has come to, or what it asks.
+fn detailed(object: Object, task: &Task, result: Option<Bytes>) -> Rope {
     match (&task.status, result) {
         (Status::Completed { .. }, Some(result)) => {
             let head = object.raw("result", "").open();

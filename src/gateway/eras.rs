@@ -81,6 +81,7 @@ impl Heard {
     /// The answer as it came; what was an event is a body of its own.
     fn answer(mut self) -> Answer {
         headers::to_client(&mut self.headers);
+        self.headers.remove(header::SESSION_ID);
         let body = Body::Pass(PassBody::new(Full::new(self.body).map_err(|never| match never {})));
         if self.kind == Kind::Events {
             self.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

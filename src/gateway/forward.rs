@@ -214,7 +214,13 @@ impl Gateway {
             };
             tally.done(if answer.is_ok() { Side::None } else { Side::Upstream });
             let answer = match (answer, id) {
-                (Ok(answer), _) => passed(answer),
+                (Ok(answer), None) => passed(answer),
+                (Ok(mut answer), Some(_)) => {
+                    if word != method::INITIALIZE {
+                        answer.headers_mut().remove(header::SESSION_ID);
+                    }
+                    passed(answer)
+                }
                 (Err(error), Some(id)) => failed(&from_upstream(error), &id, Standing::Stateless),
                 (Err(error), None) => unreachable(&error),
             };

@@ -18,6 +18,7 @@ mod options;
 mod recover;
 mod resume;
 mod stateless;
+mod subscriptions;
 mod tasks;
 mod upwards;
 mod wait;
@@ -243,6 +244,10 @@ impl Gateway {
             {
                 let id = id.clone();
                 self.later(|gateway| async move { gateway.tasks(caller, &message, &id).await })
+            }
+            method::LISTEN if caller.upstream_tasks() != OwnTasks::Extension => {
+                let id = id.clone();
+                self.later(|gateway| async move { gateway.subscribe(caller, &message, &id).await })
             }
             _ => self.forward(&caller, &message, id).into(),
         }

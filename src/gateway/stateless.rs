@@ -62,6 +62,12 @@ impl Gateway {
     fn on(&self, ground: Ground, stateless: (Arc<Route>, Request, Envelope), id: &Id) -> Handling {
         let (route, request, message) = stateless;
         match ground {
+            _ if message.method() == method::LISTEN => {
+                let id = id.clone();
+                self.later(|gateway| async move {
+                    gateway.subscribe_stateless(ground, (route, request), message, &id).await
+                })
+            }
             Ground::Bridged => self.bridged(route, request, message, id).into(),
             Ground::Sealed if message.method() == method::DISCOVER => {
                 self.later(|gateway| async move { gateway.relayed_discover(&route, &request, &message).await })
@@ -77,8 +83,8 @@ impl Gateway {
         let params = Params::peek(text.params());
         let caller = self.native_caller(route, request, (&message, &params));
         match message.method() {
-            // One goes on for as long as its client listens, the other has no place in this era: as they come.
-            method::LISTEN | method::INITIALIZE => self.sealed(route, request, &message).into(),
+            // It has no place in this era.
+            method::INITIALIZE => self.sealed(route, request, &message).into(),
             method::DISCOVER | method::TOOLS_LIST | method::TOOLS_CALL => match agreed(request, &message) {
                 Ok(()) if message.method() == method::DISCOVER => self.discover(caller, &message, id).into(),
                 Ok(()) => self.request(caller, message, &params, id),

@@ -42,8 +42,16 @@ pub const SUBSCRIBE: &str = "resources/subscribe";
 pub const UNSUBSCRIBE: &str = "resources/unsubscribe";
 /// Asks to be told when lists or resources change (2026-07-28).
 pub const LISTEN: &str = "subscriptions/listen";
-/// Says that such a subscription stands (2026-07-28).
+/// Says that such a subscription stands, and what of it is honoured (2026-07-28).
 pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+/// Tells how a task stands (SEP-2663).
+pub const TASKS_CHANGED: &str = "notifications/tasks";
+/// Says that the list of prompts is another now.
+pub const PROMPTS_LIST_CHANGED: &str = "notifications/prompts/list_changed";
+/// Says that the list of resources is another now.
+pub const RESOURCES_LIST_CHANGED: &str = "notifications/resources/list_changed";
+/// Says that a resource is another now.
+pub const RESOURCE_UPDATED: &str = "notifications/resources/updated";
 /// Lists prompts.
 pub const PROMPTS_LIST: &str = "prompts/list";
 /// Reads a prompt.

@@ -7,6 +7,7 @@ pub mod method;
 pub mod results;
 pub mod rounds;
 pub mod routing;
+pub mod subscription;
 pub mod upward;
 
 mod abilities;

@@ -78,7 +78,7 @@ pub struct Asking {
     succeeded: bool,
 }
 
-/// Keeps the stream open while a call runs in the background.
+/// Keeps the stream open while a call runs in the background, or a subscriber waits for news.
 #[derive(Debug)]
 pub struct Need(Arc<Hub>);
 
@@ -203,6 +203,31 @@ impl Hub {
     /// The upstream has no such stream.
     pub fn refused(&self) {
         self.lock().refused = true;
+    }
+
+    /// Resolves when the upstream has answered whoever asks for the stream. Cancel safe.
+    pub async fn answered(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.lock().stream != Stream::Opening {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Resolves when there could be a stream and there is none, nor does anybody ask for it. Cancel safe.
+    pub async fn lost(&self) {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let state = self.lock();
+                if state.stream == Stream::Closed && !state.refused {
+                    return;
+                }
+            }
+            changed.await;
+        }
     }
 
     /// Resolves when nobody needs the stream any more. Cancel safe.

@@ -11,6 +11,7 @@ mod patience;
 mod repeated;
 mod seal;
 mod sessions;
+mod subscribers;
 
 pub use calls::{Calls, InFlight, Named, Phase, Ticket};
 pub use catalog::{Catalog, Tool};
@@ -22,3 +23,4 @@ pub use patience::{Habit, Patience};
 pub use repeated::Repeated;
 pub use seal::Seal;
 pub use sessions::Sessions;
+pub use subscribers::{News, Place, Subscribed, Subscribers};

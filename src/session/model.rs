@@ -180,6 +180,17 @@ impl Session {
         self.hub.hang_up();
     }
 
+    /// Resolves when its client has deleted it. Cancel safe.
+    pub async fn ended(&self) {
+        loop {
+            let changed = self.hub.changed();
+            if self.is_ended() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// Whether its client deleted it.
     #[must_use]
     pub fn is_ended(&self) -> bool {

@@ -11,7 +11,7 @@ use tracing::debug;
 use crate::mcp::Era;
 use crate::task::{Fingerprint, SessionRecord};
 
-use super::{Catalog, Fingerprints, Hello, Options, Repeated, Session};
+use super::{Catalog, Fingerprints, Hello, Options, Repeated, Session, Subscribers};
 
 /// How often idle sessions are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -30,6 +30,7 @@ pub struct Sessions {
     /// The tools as anybody saw them last: a guess for who has not asked.
     latest: Mutex<Option<Arc<Catalog>>>,
     start: Instant,
+    subscribers: Arc<Subscribers>,
 }
 
 impl Sessions {
@@ -44,7 +45,14 @@ impl Sessions {
             catalogs: DashMap::new(),
             latest: Mutex::new(None),
             start: Instant::now(),
+            subscribers: Arc::default(),
         }
+    }
+
+    /// Who else listens to what is said in them.
+    #[must_use]
+    pub fn subscribers(&self) -> &Arc<Subscribers> {
+        &self.subscribers
     }
 
     /// The session with this id, if it is known; counts as a sign of life.
@@ -154,6 +162,11 @@ impl Sessions {
                 self.by_id.shrink_to_fit();
             }
         }
+    }
+
+    /// Forgets a session that is over.
+    pub fn forget(&self, session: &Arc<Session>) {
+        self.by_id.remove_if(&session.id, |_, known| Arc::ptr_eq(known, session));
     }
 
     fn new_session(&self, id: &str, minted: bool) -> Session {

@@ -7,6 +7,7 @@ pub mod embedded;
 mod health;
 mod leases;
 mod memory;
+mod observe;
 mod options;
 mod tasks;
 
@@ -14,6 +15,7 @@ pub use crate::telemetry::Clock;
 pub use embedded::{Embedded, OpenError};
 pub use leases::LEASE;
 pub use memory::Memory;
+pub use observe::Observer;
 pub use options::{Kind, Options};
 pub use tasks::{ApplyError, Tasks};
 

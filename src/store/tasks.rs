@@ -18,6 +18,7 @@ use crate::task::{
 use crate::telemetry::metrics::Metrics;
 
 use super::health::Health;
+use super::observe::Observers;
 use super::{Clock, LEASE};
 
 /// How often expired outcomes are dropped.
@@ -38,6 +39,7 @@ pub(super) struct Inner {
     clock: Clock,
     metrics: Metrics,
     live: DashMap<TaskId, Live>,
+    pub(super) observers: Observers,
     pub(super) health: Health,
 }
 
@@ -89,6 +91,7 @@ impl Tasks {
                 clock,
                 metrics,
                 live: DashMap::new(),
+                observers: Observers::default(),
                 health: Health::default(),
             }),
         }
@@ -239,6 +242,9 @@ impl Tasks {
     }
 
     fn announce(&self, before: &Task, after: &Task) {
+        if before.status != after.status {
+            self.inner.observers.changed(after.id);
+        }
         let ended = before.status.ended().is_none() && after.status.ended().is_some();
         if ended {
             let ran_ms = after.updated.since(after.created).as_millis();
@@ -343,6 +349,8 @@ impl Tasks {
 
     /// Notices what others ended.
     async fn notice_ends(&self) {
+        // What they changed otherwise only observers want to know, and those look themselves.
+        self.inner.observers.watched().into_iter().for_each(|id| self.inner.observers.changed(id));
         let running: Vec<TaskId> =
             self.inner.live.iter().filter(|live| !live.ended.is_cancelled()).map(|live| *live.key()).collect();
         for id in running {

@@ -17,6 +17,7 @@ use http_body_util::{BodyExt, Empty};
 use super::resume::Resumed;
 use super::{Body, Client, Error, EventStream, Outbound, Resume, events};
 use crate::call::{BodyError, Event, PassBody};
+use crate::mcp::header::SESSION_ID;
 
 /// What the answer is, by its content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +139,13 @@ impl Exchange {
     #[must_use]
     pub fn into_headers(self) -> HeaderMap {
         self.headers
+    }
+
+    /// The same without what its headers say of a session.
+    #[must_use]
+    pub fn without_session(mut self) -> Self {
+        self.headers.remove(SESSION_ID);
+        self
     }
 
     /// What the answer is.

@@ -142,6 +142,18 @@ impl Facts {
         }
     }
 
+    /// It answered a request in a session that nobody here has seen begin: if it names what it speaks, and none of that
+    /// has sessions, the session was not its own.
+    pub fn heard_in_session(&self, message: Option<&Envelope>) {
+        let error = error_of(message).filter(|error| error.code == code::UNSUPPORTED_VERSION);
+        let supported = error.and_then(|error| supported(&error)).filter(|known| !known.is_empty());
+        let has_sessions = |known: &Vec<String>| known.iter().any(|version| Version::handshake(version).is_some());
+        if self.handshake() == Speaks::Unknown && supported.is_some_and(|known| !has_sessions(&known)) {
+            self.set_stateless(Speaks::Yes);
+            self.set_handshake(Speaks::No);
+        }
+    }
+
     /// It answered `initialize`: with a session, or as a server that has none to open.
     pub fn heard_initialize(&self, status: StatusCode, message: Option<&Envelope>) {
         if status.is_success() && message.is_some_and(|message| message.result().is_some()) {
@@ -170,14 +182,18 @@ fn modern(error: &ErrorObject) -> Option<Speaks> {
     match error.code {
         code::HEADER_MISMATCH | code::MISSING_CAPABILITY => Some(Speaks::Yes),
         code::UNSUPPORTED_VERSION => {
-            let data = entries(error.data.as_ref().map_or("", |data| data.get()));
-            let supported: Option<Vec<String>> = data.get("supported").and_then(|text| serde_json::from_str(text).ok());
             let only_handshake =
-                supported.is_some_and(|known| known.iter().all(|version| Version::handshake(version).is_some()));
+                supported(error).is_some_and(|known| known.iter().all(|version| Version::handshake(version).is_some()));
             Some(if only_handshake { Speaks::No } else { Speaks::Yes })
         }
         _ => None,
     }
+}
+
+/// The versions that an error names.
+fn supported(error: &ErrorObject) -> Option<Vec<String>> {
+    let data = entries(error.data.as_ref()?.get());
+    serde_json::from_str(data.get("supported")?).ok()
 }
 
 /// Whether a status tells of the caller, or of trouble, and not of what the server speaks.

@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use crate::jsonrpc::{Envelope, Id, request};
 use crate::mcp::header::{LAST_EVENT_ID, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
 use crate::mcp::{Era, STATELESS, own_request};
-use crate::session::{Repeated, Session, Sessions};
+use crate::session::{Place, Repeated, Session, Sessions};
 use crate::telemetry::metrics::{Metrics, UpstreamTimer};
 
 use super::routed::routed;
@@ -275,6 +275,13 @@ impl Leg {
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&HeaderValue> {
         self.way.headers.get(name)
+    }
+
+    /// The upstream said something to this caller: whoever subscribed to it hears of it.
+    pub fn told(&self, message: &Envelope) {
+        let session = self.session.as_ref().map(|session| session.fingerprint);
+        let place = Place { session, credential: self.credential() };
+        self.upstream.sessions.subscribers().told(place, message);
     }
 
     /// The caller's own request, as it came; in the words of the upstream's era, if that is another.

@@ -50,9 +50,17 @@ pub(super) fn response(status: StatusCode, kind: Kind, body: &Bytes) -> Result<E
 
 /// An answer that only a server of the other era gives corrects what is known of the upstream.
 pub(super) fn learn_era(leg: &Leg, status: StatusCode, (kind, body): (Kind, &Bytes)) {
-    if leg.era == Era::Stateless && !status.is_success() {
-        let message = response(status, kind, body).ok();
-        leg.upstream.facts.heard_stateless(status, message.as_ref());
+    if status.is_success() {
+        return;
+    }
+    let facts = &leg.upstream.facts;
+    let message = || response(status, kind, body).ok();
+    match leg.era {
+        Era::Stateless => facts.heard_stateless(status, message().as_ref()),
+        Era::Handshake if leg.session.as_ref().is_some_and(|session| session.hello().is_none()) => {
+            facts.heard_in_session(message().as_ref());
+        }
+        Era::Handshake => {}
     }
 }
 

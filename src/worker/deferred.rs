@@ -313,12 +313,12 @@ impl Deferred {
     }
 
     async fn notice(&mut self, message: &Envelope) {
+        self.held.assignment.leg.told(message);
         if message.method() != method::PROGRESS {
             return;
         }
         self.pass_progress(message);
-        let Some(note) = Note::read(message.params()) else { return };
-        self.note = Some(note);
+        self.note = Note::read(message.params()).or(self.note.take());
         if self.write_at.is_due() || !self.held.worker.tasks.is_durable() {
             self.write_note().await;
         }

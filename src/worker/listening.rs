@@ -132,8 +132,8 @@ impl Worker {
         }
     }
 
-    /// Keeps the session's stream open while the need for it lives, as for a call that runs in the background; reads
-    /// messages of at most `limit` bytes.
+    /// Keeps the session's stream open while the need for it lives: a call runs in the background, or somebody hears of
+    /// what comes on it by another way than listening; reads messages of at most `limit` bytes. `None` without a session.
     #[must_use]
     pub fn attend(&self, leg: &Leg, limit: u64) -> Option<Need> {
         let session = leg.session.as_ref()?;
@@ -351,6 +351,7 @@ impl Reader {
         // The upstream's ids mean nothing to a client.
         let relayed = Event { id: None, retry: None, ..event.clone() };
         let Ok(message) = Envelope::read(data.clone()) else { return session.hub().relay(relayed).await };
+        self.leg.told(&message);
         match (message.kind(), message.method()) {
             (MessageKind::Notification, method::PROGRESS) => {
                 let params = Params::peek(message.params());

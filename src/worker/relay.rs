@@ -17,6 +17,9 @@ use super::{Reach, cancel, questions};
 impl Held {
     pub(super) async fn event(&mut self, event: Event) -> Option<End> {
         let message = event.data.as_ref().and_then(|data| Envelope::read(data.clone()).ok());
+        if let Some(message) = &message {
+            self.assignment.leg.told(message);
+        }
         match message {
             Some(message) if message.kind() == MessageKind::Response => {
                 if self.goes_on(&message) || self.ask_on_stream(&message).await {

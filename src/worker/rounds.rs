@@ -166,7 +166,11 @@ impl Held {
     fn send_again(&mut self) {
         let Some(round) = self.round.take_if(|round| round.is_answered()) else { return };
         let (leg, limits) = (&self.assignment.leg, limits(&self.assignment));
-        let Some(request) = round.again(&self.assignment.request) else { return };
+        let Some(mut request) = round.again(&self.assignment.request) else { return };
+        if self.is_joined() {
+            // Its headers are ours: by now others may be wanted, and the client may have another credential.
+            request = leg.message(request.body);
+        }
         debug!(questions = round.questions.len(), "sending a request again with the answers");
         self.upcall = if round.questions.is_empty() {
             Upcall::start_after(PAUSE, leg, request, limits)

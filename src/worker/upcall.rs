@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode};
 
 use crate::jsonrpc::Id;
 use crate::mcp::Era;
-use crate::upstream::{Arrived, Error, Exchange, Kind, Leg, Limits, Outbound, Resume};
+use crate::upstream::{Arrived, Error, Exchange, Kind, Leg, Limits, Outbound};
 
 use super::shared::{self, Follower};
 use super::{Assignment, Worker};
@@ -49,9 +49,13 @@ impl Came {
     }
 }
 
-/// How a stream of the answer is taken up again: not at all in the stateless era.
-fn resume(leg: &Leg) -> Option<Resume> {
-    (leg.era == Era::Handshake).then(|| leg.resume())
+/// The exchange of a request. In the stateless era no stream is taken up again, and nothing in an answer is a session.
+async fn opened(leg: Leg, request: Outbound, limits: Limits) -> Result<Exchange, Error> {
+    let client = &leg.upstream.client;
+    match leg.era {
+        Era::Handshake => Exchange::open(client, request, limits, Some(leg.resume())).await,
+        Era::Stateless => Exchange::open(client, request, limits, None).await.map(Exchange::without_session),
+    }
 }
 
 impl Upcall {
@@ -66,21 +70,7 @@ impl Upcall {
 
     /// Begins to send `request`.
     pub(super) fn start(leg: &Leg, request: Outbound, limits: Limits) -> Self {
-        let (client, resume) = (leg.upstream.client.clone(), resume(leg));
-        Self::Opening(Box::pin(async move { Exchange::open(&client, request, limits, resume).await }))
-    }
-
-    /// The same after a pause. Where a proxy stands before a server that is away, nobody was reached.
-    pub(super) fn start_after(pause: Duration, leg: &Leg, request: Outbound, limits: Limits) -> Self {
-        let (client, resume) = (leg.upstream.client.clone(), resume(leg));
-        Self::Opening(Box::pin(async move {
-            tokio::time::sleep(pause).await;
-            let exchange = Exchange::open(&client, request, limits, resume).await?;
-            if exchange.kind() != Kind::Json && is_away(exchange.status()) {
-                return Err(Error::Unreachable(format!("HTTP {}", exchange.status().as_u16())));
-            }
-            Ok(exchange)
-        }))
+        Self::Opening(Box::pin(opened(leg.clone(), request, limits)))
     }
 
     /// Sends a request once more that another process sent before: its server may be on its way back, as we are.
@@ -97,6 +87,19 @@ impl Upcall {
             }
             // Another process did reach it.
             Err(Error::Broken("its server did not come back".into()))
+        }))
+    }
+
+    /// The same as [`Upcall::start`] after a pause. Where a proxy stands before a server that is away, nobody was reached.
+    pub(super) fn start_after(pause: Duration, leg: &Leg, request: Outbound, limits: Limits) -> Self {
+        let leg = leg.clone();
+        Self::Opening(Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            let exchange = opened(leg, request, limits).await?;
+            if exchange.kind() != Kind::Json && is_away(exchange.status()) {
+                return Err(Error::Unreachable(format!("HTTP {}", exchange.status().as_u16())));
+            }
+            Ok(exchange)
         }))
     }
 

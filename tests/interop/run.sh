@@ -7,7 +7,8 @@
 #
 # What is played: `job` and `fast` for clients without tasks, `task` for those of the extension, `core` and `stream` for
 # those of 2025-11-25, `cancel`, `elicit…` for a question in the middle, `required` for a tool that the server itself
-# runs only as a task.
+# runs only as a task; `modern…` the same for clients that find out the era by themselves and end in the one of
+# 2026-07-28, with the extension, and `modern-job` for those of them that do not know it.
 #
 # TASKGATE_BIN (default target/release/taskgate) is the binary. setup.sh installs the SDKs; what is missing is skipped
 # and said to be. Loopback only, on free ports; ends what it started and nothing else.
@@ -80,6 +81,7 @@ server_command() {
     typescript-stateless-server)
       [ -e node_modules/@modelcontextprotocol/server ] && echo "node servers/typescript_stateless.mjs $2"
       ;;
+    typescript-v2-server) [ -e node_modules/.installed ] && echo "node servers/typescript_v2.mjs $2" ;;
   esac
 }
 client_command() {
@@ -88,6 +90,8 @@ client_command() {
     python-v2) [ -e "$PLACE/python-v2/installed" ] && echo "$PLACE/python-v2/bin/python clients/python_v2.py" ;;
     fastmcp) [ -e "$PLACE/fastmcp/installed" ] && echo "$PLACE/fastmcp/bin/python clients/fastmcp_client.py" ;;
     fastmcp-v3) [ -e "$PLACE/fastmcp-v3/installed" ] && echo "$PLACE/fastmcp-v3/bin/python clients/fastmcp_v3_client.py" ;;
+    fastmcp-tasks) [ -e "$PLACE/fastmcp-tasks/installed" ] && echo "$PLACE/fastmcp-tasks/bin/python clients/fastmcp_tasks_client.py" ;;
+    openai-agents | pydantic-ai) [ -e "$PLACE/agents/installed" ] && echo "$PLACE/agents/bin/python clients/agent_packages.py $1" ;;
     typescript) [ -e node_modules/.installed ] && echo "node clients/typescript.mjs" ;;
     typescript-v2) [ -e node_modules/.installed ] && [ -n "$NODE" ] && echo "$NODE clients/typescript_v2.mjs" ;;
     inspector) [ -e node_modules/.installed ] && [ -n "$NODE" ] && echo "bash clients/inspector.sh" ;;
@@ -101,6 +105,11 @@ wanted() {
     case "$*" in
       'python-v1-server typescript '@(core|stream|cancel|elicit*) | 'python-v1-server python-v1 '@(core|elicit)) ;;
       'python-v1-server typescript-v2 elicit' | 'typescript-tasks-server typescript required') ;;
+      'python-v1-server typescript-v2 '@(modern|modern-elicit) | 'python-v1-server python-v2 modern-elicit') ;;
+      'python-v1-server fastmcp-tasks modern-cancel' | 'python-v1-server '@(openai-agents|pydantic-ai)' job') ;;
+      'typescript-v2-server typescript-v2 modern' | 'typescript-v2-server openai-agents modern-job') ;;
+      'typescript-v2-server typescript core' | 'typescript-v2-server python-v1 elicit-job') ;;
+      'typescript-v2-server typescript job') return 1 ;;
       python-v1-server*' task' | *'-server typescript job' | *'-server python-v1 job' | 'fastmcp-server python-v2 fast') ;;
       *) return 1 ;;
     esac
@@ -108,7 +117,7 @@ wanted() {
   for word in "${ONLY[@]}"; do [[ " $* " == *" $word "* ]] || return 1; done
 }
 
-line() { printf '%-8s %-23s %-13s %-10s %s\n' "$@"; }
+line() { printf '%-8s %-23s %-13s %-13s %s\n' "$@"; }
 
 skip() {
   line SKIPPED "$1" "$2" "$3" "($4)"
@@ -147,6 +156,23 @@ LIVELY=(
   "typescript elicit-ext" "python-v1 elicit-ext"
   "typescript elicit-job" "python-v1 elicit-job" "python-v2 elicit-job" "fastmcp elicit-job"
 )
+# What a server with sessions alone gets from clients of the newest revision: those that have tasks are joined to it,
+# those that have none fall back to a session.
+JOINED=(
+  "typescript-v2 modern" "typescript-v2 modern-cancel" "typescript-v2 modern-elicit"
+  "python-v2 modern" "python-v2 modern-cancel" "python-v2 modern-elicit"
+  "fastmcp-tasks modern" "fastmcp-tasks modern-cancel" "fastmcp-tasks modern-elicit"
+  "openai-agents job" "pydantic-ai job"
+)
+# What a server gets from them that speaks it itself.
+MODERN=(
+  "typescript-v2 modern" "python-v2 modern" "fastmcp-tasks modern" "openai-agents modern-job" "pydantic-ai modern-job"
+)
+# What it gets as well that can be asked to stop, and that asks.
+MODERN_LIVELY=(
+  "typescript-v2 modern-cancel" "typescript-v2 modern-elicit"
+  "python-v2 modern-cancel" "python-v2 modern-elicit" "fastmcp-tasks modern-cancel" "fastmcp-tasks modern-elicit"
+)
 # What a server gets that speaks tasks itself.
 OWN_TASKS=(
   "typescript core" "typescript stream" "typescript cancel" "typescript elicit"
@@ -169,7 +195,9 @@ pairs() {
   case $1 in
     typescript-tasks-server) printf '%s\n' "${OWN_TASKS[@]}" ;;
     typescript-stateless-server) printf '%s\n' "${SESSIONS[@]}" ;;
-    python-v1-server | typescript-sse-server) printf '%s\n' "${CLIENTS[@]}" "${LIVELY[@]}" ;;
+    python-v1-server | typescript-sse-server) printf '%s\n' "${CLIENTS[@]}" "${LIVELY[@]}" "${JOINED[@]}" ;;
+    typescript-v2-server) printf '%s\n' "${CLIENTS[@]}" "${LIVELY[@]}" "${MODERN[@]}" "${MODERN_LIVELY[@]}" ;;
+    fastmcp-server) printf '%s\n' "${CLIENTS[@]}" "${MODERN[@]}" ;;
     *) printf '%s\n' "${CLIENTS[@]}" ;;
   esac
 }
@@ -210,8 +238,7 @@ against() {
   end_started
 }
 
-for server in python-v1-server typescript-sse-server typescript-json-server typescript-tasks-server \
-  typescript-stateless-server fastmcp-server; do
+for server in {python-v1,typescript-sse,typescript-json,typescript-tasks,typescript-stateless,fastmcp,typescript-v2}-server; do
   against "$server"
 done
 echo "interop: $PASSED ok, $FAILED failed, $SKIPPED skipped"

@@ -64,6 +64,7 @@ mod store_trouble_tasks;
 mod store_unread;
 mod strangers;
 mod streams;
+mod subscriptions;
 mod support;
 mod threshold;
 mod unread;

@@ -422,3 +422,27 @@ async fn a_server_with_tasks_of_its_own_is_left_alone() {
     let tools: Vec<Value> = client.tools().await.result()["tools"].as_array().unwrap().clone();
     assert_eq!(tools.len(), 1);
 }
+
+#[tokio::test]
+async fn there_are_no_sessions_in_this_era() {
+    let later = script::script(|mut call| async move {
+        call.open();
+        call.say("later");
+    });
+    let upstream = Upstream::builder().native().header("mcp-session-id", "theirs").tool("streams", later);
+    let upstream = upstream.tool("echo", script::echo()).start().await;
+    let gate = Gate::start(&upstream, PATIENT).await;
+    let client = tasks(&gate).in_session(Some("mine"));
+    for (method, params) in [
+        ("server/discover", json!({})),
+        ("tools/list", json!({})),
+        ("tools/call", json!({"name": "echo", "arguments": {"text": "x"}})),
+        ("tools/call", json!({"name": "streams"})),
+        ("prompts/list", json!({})),
+    ] {
+        let answer = client.request(method, params).await;
+        assert_eq!(answer.header("mcp-session-id"), None, "{method}");
+    }
+    assert!(upstream.all().iter().all(|request| request.session().is_none()));
+    assert!(upstream.all().len() > 5);
+}

@@ -150,3 +150,31 @@ async fn a_strangers_answer_changes_nothing() {
     assert!(!answer.to_string().contains("evil"), "{answer}");
     assert_eq!(upstream.answers().len(), 0, "the upstream hears of no answer that it cannot read");
 }
+
+#[tokio::test]
+async fn what_is_sent_again_has_the_headers_and_the_credential_of_now() {
+    let asks = script::script(|mut call| async move {
+        if call.request.json["params"].get("inputResponses").is_some() {
+            return call.say("done");
+        }
+        let question = json!({"method": "elicitation/create", "params": {"message": ABLE}});
+        call.result(&json!({"resultType": "input_required", "inputRequests": {"a": question}}));
+    });
+    let schema = json!({"inputSchema": {"type": "object", "properties": {"r": {"x-mcp-header": "Region"}}}});
+    let upstream = Upstream::builder().modern().tool_with("routed", &schema, asks).start().await;
+    let gate = Gate::start(&upstream, PATIENT).await;
+    let client = gate.client().bearer("old").capabilities(json!({"elicitation": {}})).open().await;
+    let call = json!({"name": "routed", "arguments": {"r": "us"}});
+    let mut stream = client.post(client.body("7", "tools/call", call)).await.events();
+    let question = stream.message().await.unwrap();
+    let client = client.bearer("new");
+    client.tools().await.result();
+    client.answer(&question, json!({"action": "accept"})).await;
+    assert_eq!(stream.message().await.unwrap()["result"]["content"][0]["text"], "done");
+    let calls = upstream.calls("routed");
+    assert_eq!(
+        calls.iter().map(|call| call.header("mcp-param-region")).collect::<Vec<_>>(),
+        [None, Some("us"), Some("us")]
+    );
+    assert_eq!(calls[2].header("authorization"), Some("Bearer new"));
+}

@@ -168,3 +168,45 @@ async fn a_session_that_nobody_knows_any_more_begins_anew() {
     assert_eq!(lost.call("echo", json!({"text": "1"})).await.status, 404);
     assert_eq!(upstream.calls("echo").len(), 0);
 }
+
+#[tokio::test]
+async fn a_call_that_may_be_repeated_goes_on_after_a_restart() {
+    let solves =
+        script::script(|mut call| async move { if call.before == 0 { call.gone().await } else { call.say("solved") } });
+    let more = json!({
+        "annotations": {"readOnlyHint": true},
+        "inputSchema": {"type": "object", "properties": {"r": {"type": "string", "x-mcp-header": "Region"}}},
+    });
+    let upstream = server().tool_with("solve", &more, solves).start().await;
+    let (home, settings) = (Home::new(), "[tasks]\nthreshold = \"60ms\"\nretry = \"idempotent\"");
+    let gate = home.start(&upstream, settings).await;
+    let client = gate.client().extension().open().await;
+    client.tools().await.result();
+    let id = client.call("solve", json!({"r": "us"})).await.task();
+    gate.leave().await;
+    let gate = home.start(&upstream, settings).await;
+    let again = gate.client().extension().in_session(client.session.as_deref());
+    let end = again.task_end(&id).await;
+    assert_eq!(end.result()["result"]["content"][0]["text"], "solved", "{}", end.raw);
+    assert!(end.result()["result"].get("resultType").is_none(), "{}", end.raw);
+    assert_eq!(upstream.calls("solve").last().unwrap().header("mcp-param-region"), Some("us"));
+}
+
+#[tokio::test]
+async fn a_session_of_a_process_that_is_gone_is_told_to_begin_anew() {
+    let refuses = |supported: &str| {
+        let data = format!(r#"{{"supported":{supported},"requested":"2025-11-25"}}"#);
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":-32022,"message":"no","data":{data}}}}}"#);
+        script::script(move |mut call| {
+            let body = body.clone();
+            async move { call.raw(400, &[("content-type", "application/json")], body) }
+        })
+    };
+    for (supported, second) in [(r#"["2026-07-28"]"#, 404), (r#"["2025-06-18","2026-07-28"]"#, 400), ("[]", 400)] {
+        let upstream = Upstream::builder().without_sessions().on("tools/call", refuses(supported)).start().await;
+        let gate = Gate::start(&upstream, "").await;
+        let lost = gate.client().in_session(Some("0d4b42c8-9d8c-4a6c-8e5c-3f8f4a1a2b3c"));
+        assert_eq!(lost.call("echo", json!({})).await.status, 400, "{supported}");
+        assert_eq!(lost.call("echo", json!({})).await.status, second, "{supported}");
+    }
+}

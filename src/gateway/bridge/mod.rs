@@ -1,6 +1,7 @@
 //! A stateless client in front of an upstream that only opens sessions: taskgate has sessions in its name, and
 //! translates both ways.
 
+mod news;
 mod open;
 mod phrase;
 mod pool;
@@ -9,6 +10,7 @@ mod retry;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use http::StatusCode;
 use sha2::{Digest, Sha256};
 use tracing::debug;
 
@@ -25,6 +27,7 @@ use open::{Alone, Opened};
 use phrase::Phrase;
 use pool::{Got, Kind, Owner, Share};
 
+pub(super) use news::Told;
 pub(super) use pool::Pools;
 pub(super) use retry::{answers, purpose, rejected};
 
@@ -36,10 +39,11 @@ const REMOVED: [&str; 5] =
 const ATTEMPTS: usize = 2;
 
 /// One stateless request on its way.
+#[derive(Clone)]
 struct Crossing {
     gateway: Gateway,
     route: Arc<Route>,
-    request: Request,
+    request: Arc<Request>,
     message: Envelope,
     id: Id,
 }
@@ -77,7 +81,7 @@ impl Gateway {
         }
         let (to, receiver) = outlet(1, None);
         let reply = caller.reply(Outgoing::Later(receiver));
-        let crossing = Crossing { gateway: self.clone(), route, request, message, id: id.clone() };
+        let crossing = Crossing { gateway: self.clone(), route, request: Arc::new(request), message, id: id.clone() };
         drop(self.inner.worker.work.spawn(async move {
             tokio::select! {
                 () = crossing.run(&to) => {}
@@ -115,7 +119,7 @@ impl Crossing {
             return self.finish(refused.outgoing, to).await;
         }
         for attempt in 1..=ATTEMPTS {
-            let lease = match self.lease().await {
+            let lease = match self.lease(pool::Purpose::Request).await {
                 Ok(lease) => lease,
                 Err(answer) => return to.done(self.phrase(None).answer(answer)).await,
             };
@@ -188,10 +192,8 @@ impl Crossing {
         caller.kept = Some(Arc::new((lease.clone(), need)));
         let token = phrase.token.as_ref().map(|(ours, _)| ours.as_str());
         let Ok(message) = Envelope::read(downward::request(&self.message, token)) else {
-            return self
-                .gateway
-                .fails(&caller, &self.id, &Error::InvalidRequest("the request cannot be read".into()))
-                .outgoing;
+            let unread = Error::InvalidRequest("the request cannot be read".into());
+            return self.gateway.fails(&caller, &self.id, &unread).outgoing;
         };
         let text = message.clone();
         match self.gateway.request(caller, text, &Params::peek(message.params()), &self.id) {
@@ -201,30 +203,47 @@ impl Crossing {
     }
 
     /// The session this request goes to.
-    async fn lease(&self) -> Result<Lease, Answer> {
+    async fn lease(&self, purpose: pool::Purpose) -> Result<Lease, Answer> {
         let params = Params::peek(self.message.params());
         let upstream = &self.route.upstream;
         let caller = self.caller();
-        let hello = open::parameters(&params);
         let bridging = upstream.options.bridging;
         if caller.credential().is_none() && bridging.sessions == BridgeSessions::Owner {
-            let opened = self.gateway.open(&caller, &self.request, &self.id, &hello).await?;
-            return Ok(Lease::Own(Arc::new(Alone(Arc::new(opened)))));
+            return self.opening(|opened| Lease::Own(Arc::new(Alone(opened)))).await;
         }
         let owner = Owner { path: upstream.options.path.clone(), credential: caller.credential() };
         let kind = Kind {
             capabilities: digest(&[params.meta().capabilities.unwrap_or("{}")]),
             query: self.request.query.clone(),
         };
-        match self.gateway.inner.pools.of(owner, bridging.max_sessions.0).get(&kind).await {
+        match self.gateway.inner.pools.of(owner, bridging.max_sessions.0).get(&kind, purpose).await {
             Got::Share(share) => Ok(Lease::Shared(Arc::new(share))),
             Got::Turn(turn, closed) => {
                 if let Some(closed) = closed {
                     closed.close().await;
                 }
-                let opened = Arc::new(self.gateway.open(&caller, &self.request, &self.id, &hello).await?);
-                Ok(Lease::Shared(Arc::new(turn.opened(&opened))))
+                self.opening(move |opened| Lease::Shared(Arc::new(turn.opened(&opened)))).await
             }
+        }
+    }
+
+    /// Opens a session, in a task of its own: what has begun is not left half done when the client leaves.
+    async fn opening(&self, lease: impl FnOnce(Arc<Opened>) -> Lease + Send + 'static) -> Result<Lease, Answer> {
+        let crossing = self.clone();
+        let opened = self.gateway.inner.worker.work.spawn(async move {
+            let params = open::parameters(&Params::peek(crossing.message.params()));
+            let opened = crossing.gateway.open(&crossing.caller(), &crossing.request, &crossing.id, &params).await?;
+            let opened = Arc::new(opened);
+            let lease = lease(opened.clone());
+            // A restart goes on with its calls; a session that ends with a short request need not be found again.
+            if matches!(lease, Lease::Shared(_)) || crossing.message.method() == method::TOOLS_CALL {
+                crossing.gateway.remember(&crossing.route.upstream, &opened.session);
+            }
+            Ok(lease)
+        });
+        match opened.await {
+            Ok(lease) => lease,
+            Err(_) => Err(Answer::empty(StatusCode::BAD_GATEWAY)),
         }
     }
 

@@ -19,7 +19,10 @@ use crate::upstream::{Leg, Speaks, Upstream};
 use super::super::caller::Caller;
 use super::super::hello::{message_in, result_in};
 use super::super::{Gateway, Request};
+use super::news::Resources;
 
+/// How long a server may take to open a session: others wait for it.
+const OPENED: Duration = Duration::from_secs(60);
 /// How long a session is kept that no request uses, at most.
 const IDLE: Duration = Duration::from_secs(300);
 /// How long a server may take to hear that a session has ended.
@@ -42,6 +45,8 @@ pub(in crate::gateway) struct Opened {
     work: Work,
     /// Whether the server was told to send log messages of every level: each client says anew which it wants.
     logs: OnceCell<()>,
+    /// What those who listen have subscribed to.
+    pub(super) resources: Resources,
 }
 
 /// A session that ends with the request it was opened for.
@@ -81,6 +86,7 @@ impl Opened {
     /// Nobody needs it any more: the upstream is told so, whether or not the end of that is waited for.
     pub(super) fn close(&self) -> impl Future<Output = ()> + use<> {
         self.session.end();
+        self.leg.upstream.sessions.forget(&self.session);
         let mut request = self.leg.message(Bytes::new());
         request.method = Method::DELETE;
         let client = self.leg.upstream.client.clone();
@@ -119,6 +125,7 @@ impl Gateway {
         let mut assignment = self.assignment(caller, hello, id);
         assignment.request = leg.request(Method::POST, assignment.request.body.clone());
         (assignment.head, assignment.log, assignment.inline) = (Some(told), None, usize::MAX);
+        assignment.max_runtime = Some(OPENED);
         let mut steps = self.inner.worker.start(assignment);
         let answer = loop {
             match steps.recv().await {
@@ -157,7 +164,6 @@ impl Gateway {
         session.began_with(caller.credential());
         session.accepted(caller.leg.credential(), session.turn());
         session.keep_cookies(head);
-        self.remember(upstream, &session);
         let version = {
             let result = entries(&told);
             let stated = result.get("protocolVersion").and_then(|raw| serde_json::from_str::<String>(raw).ok());
@@ -171,7 +177,16 @@ impl Gateway {
         let _ = timeout(INITIALIZED, upstream.client.send(initialized)).await;
         info!(path = &*upstream.options.path, "opened an upstream session for a stateless client");
         let work = self.inner.worker.work.clone();
-        Opened { session, told: told.into(), server_info, version, leg, work, logs: OnceCell::new() }
+        Opened {
+            session,
+            told: told.into(),
+            server_info,
+            version,
+            leg,
+            work,
+            logs: OnceCell::new(),
+            resources: Resources::default(),
+        }
     }
 
     /// Closes sessions for stateless clients that no request has used for a while. For ever; cancel safe.

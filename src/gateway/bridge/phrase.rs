@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use crate::call::{Answer, Body, Event};
 use crate::jsonrpc::{
-    Edit, Envelope, ErrorObject, Id, Kind, METHOD_NOT_FOUND, entries, error_response, result_response, splice,
+    Edit, Envelope, ErrorObject, Id, METHOD_NOT_FOUND, entries, error_response, result_response, splice,
 };
 use crate::mcp::{code, downward, header, method, rounds};
 use crate::task::QuestionKey;
@@ -110,12 +110,17 @@ fn status(status: StatusCode, error: &ErrorObject) -> StatusCode {
     }
 }
 
-/// Whether an answer says that the upstream does not know the session any more.
+/// Whether an answer says that the upstream does not know the session any more: by 404, or, as some servers have it, by
+/// 400 with words about the session. Either way the request was not served.
 pub(super) fn is_session_lost(answer: &Answer) -> bool {
-    let is_response = |text: &Bytes| response_of(text).is_some_and(|message| message.kind() == Kind::Response);
     match (answer.status, &answer.body) {
-        (StatusCode::NOT_FOUND, Body::Message(text)) => is_response(text),
         (StatusCode::NOT_FOUND, _) => true,
+        (StatusCode::BAD_REQUEST, Body::Message(text)) => speaks_of_session(text),
         _ => false,
     }
+}
+
+fn speaks_of_session(text: &Bytes) -> bool {
+    let error = response_of(text).and_then(|message| serde_json::from_str::<ErrorObject>(message.error()?).ok());
+    error.is_some_and(|error| error.message.to_lowercase().contains("session"))
 }

@@ -55,7 +55,18 @@ enum Slot {
 #[derive(Debug)]
 struct Use {
     requests: usize,
+    /// How many only hear what is said in it: they keep it from being closed as idle, and take no place from others.
+    listeners: usize,
     last: Instant,
+}
+
+/// What a session is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A request.
+    Request,
+    /// Hearing what is said in it.
+    Listening,
 }
 
 /// What a request gets.
@@ -73,6 +84,7 @@ pub(super) struct Share {
     pool: Arc<Pool>,
     kind: Kind,
     opened: Arc<Opened>,
+    purpose: Purpose,
 }
 
 /// The right to open a session; dropped without one, the next in line gets it.
@@ -80,6 +92,7 @@ pub(super) struct Share {
 pub(super) struct Turn {
     pool: Arc<Pool>,
     kind: Kind,
+    purpose: Purpose,
 }
 
 impl Pools {
@@ -101,38 +114,45 @@ impl Pools {
 
 impl Pool {
     /// A share of the session of this kind, or the right to open one; waits while the owner has as many as it may, and
-    /// all are in use. Cancel safe.
-    pub(super) async fn get(self: &Arc<Self>, kind: &Kind) -> Got {
+    /// all are in use. Who listens takes one of another kind before it waits. Cancel safe.
+    pub(super) async fn get(self: &Arc<Self>, kind: &Kind, purpose: Purpose) -> Got {
         loop {
             let changed = self.changed.notified();
-            if let Some(got) = self.try_get(kind) {
+            if let Some(got) = self.try_get(kind, purpose) {
                 return got;
             }
             changed.await;
         }
     }
 
-    fn try_get(self: &Arc<Self>, kind: &Kind) -> Option<Got> {
+    fn try_get(self: &Arc<Self>, kind: &Kind, purpose: Purpose) -> Option<Got> {
         let mut slots = self.lock();
         match slots.get_mut(kind) {
-            Some(Slot::Open(opened, used)) => {
-                used.requests += 1;
-                let (pool, kind, opened) = (self.clone(), kind.clone(), opened.clone());
-                return Some(Got::Share(Share { pool, kind, opened }));
-            }
+            Some(Slot::Open(opened, used)) => return Some(Got::Share(self.share(kind, (opened, used), purpose))),
             Some(Slot::Opening) => return None,
             None => {}
         }
-        let idle = if slots.len() < self.max { None } else { Some(longest_idle(&slots)?) };
+        let is_full = slots.len() >= self.max;
+        if is_full && purpose == Purpose::Listening {
+            let kind = last_used(&slots)?;
+            let Some(Slot::Open(opened, used)) = slots.get_mut(&kind) else { return None };
+            return Some(Got::Share(self.share(&kind, (opened, used), purpose)));
+        }
+        let idle = if is_full { Some(longest_idle(&slots)?) } else { None };
         let closed = idle.and_then(|idle| slots.remove(&idle)).and_then(Slot::into_opened);
         slots.insert(kind.clone(), Slot::Opening);
-        Some(Got::Turn(Turn { pool: self.clone(), kind: kind.clone() }, closed))
+        Some(Got::Turn(Turn { pool: self.clone(), kind: kind.clone(), purpose }, closed))
+    }
+
+    fn share(self: &Arc<Self>, kind: &Kind, (opened, used): (&Arc<Opened>, &mut Use), purpose: Purpose) -> Share {
+        used.enter(purpose);
+        Share { pool: self.clone(), kind: kind.clone(), opened: opened.clone(), purpose }
     }
 
     fn take_idle(&self, idle: Duration) -> Vec<Arc<Opened>> {
         let mut slots = self.lock();
         let is_idle = |slot: &Slot| match slot {
-            Slot::Open(_, used) => used.requests == 0 && used.last.elapsed() >= idle,
+            Slot::Open(_, used) => used.requests + used.listeners == 0 && used.last.elapsed() >= idle,
             Slot::Opening => false,
         };
         let late: Vec<Kind> = slots.iter().filter(|(_, slot)| is_idle(slot)).map(|(kind, _)| kind.clone()).collect();
@@ -147,12 +167,40 @@ impl Pool {
     }
 }
 
+/// The session that is missed least: of those that no request uses one that nobody listens to, if there is one.
 fn longest_idle(slots: &HashMap<Kind, Slot>) -> Option<Kind> {
     let idle = slots.iter().filter_map(|(kind, slot)| match slot {
-        Slot::Open(_, used) if used.requests == 0 => Some((used.last, kind)),
+        Slot::Open(_, used) if used.requests == 0 => Some(((used.listeners > 0, used.last), kind)),
         Slot::Open(..) | Slot::Opening => None,
     });
-    idle.min_by_key(|(last, _)| *last).map(|(_, kind)| kind.clone())
+    idle.min_by_key(|(missed, _)| *missed).map(|(_, kind)| kind.clone())
+}
+
+/// The session that was used last.
+fn last_used(slots: &HashMap<Kind, Slot>) -> Option<Kind> {
+    let open = slots.iter().filter_map(|(kind, slot)| match slot {
+        Slot::Open(_, used) => Some((used.last, kind)),
+        Slot::Opening => None,
+    });
+    open.max_by_key(|(last, _)| *last).map(|(_, kind)| kind.clone())
+}
+
+impl Use {
+    fn enter(&mut self, purpose: Purpose) {
+        *self.count(purpose) += 1;
+    }
+
+    fn leave(&mut self, purpose: Purpose) {
+        *self.count(purpose) -= 1;
+        self.last = Instant::now();
+    }
+
+    fn count(&mut self, purpose: Purpose) -> &mut usize {
+        match purpose {
+            Purpose::Request => &mut self.requests,
+            Purpose::Listening => &mut self.listeners,
+        }
+    }
 }
 
 impl Slot {
@@ -167,10 +215,11 @@ impl Slot {
 impl Turn {
     /// It is open.
     pub(super) fn opened(self, opened: &Arc<Opened>) -> Share {
-        let used = Use { requests: 1, last: Instant::now() };
+        let mut used = Use { requests: 0, listeners: 0, last: Instant::now() };
+        used.enter(self.purpose);
         self.pool.lock().insert(self.kind.clone(), Slot::Open(opened.clone(), used));
         let (pool, kind, opened) = (self.pool.clone(), self.kind.clone(), opened.clone());
-        Share { pool, kind, opened }
+        Share { pool, kind, opened, purpose: self.purpose }
     }
 }
 
@@ -207,8 +256,7 @@ impl Drop for Share {
         if let Some(Slot::Open(opened, used)) = slots.get_mut(&self.kind)
             && Arc::ptr_eq(opened, &self.opened)
         {
-            used.requests -= 1;
-            used.last = Instant::now();
+            used.leave(self.purpose);
         }
         drop(slots);
         self.pool.changed.notify_waiters();

@@ -131,7 +131,9 @@ async def as_task(client: Caller) -> float:
 
 
 async def as_asked(client: Caller) -> None:
-    """A question that comes while the job is read, answered by whatever the SDK calls."""
+    """A question within the call, and one that comes while the job is read, answered by whatever the SDK calls."""
+    answer = await client.call("confirm", {"seconds": 0})
+    check(texts(answer) == [f"accept: {WORD}"], "the result reflects the answer", answer)
     answer, _ = await deferred(client, "confirm", {"seconds": 2.5})
     answer = await job_result(client, json.loads(texts(answer)[0])["job_id"])
     check(texts(answer)[1:] == [f"accept: {WORD}"], "the result reflects the answer", answer)
@@ -152,7 +154,7 @@ async def play(client: Caller, kind: str) -> None:
         return print("fast calls inline")
     if kind == "elicit-job":
         await as_asked(client)
-        return print("answered after the handle")
+        return print("answered before and after the handle")
     if kind == "required":
         await as_required(client)
         return print("a job for the server's own task")

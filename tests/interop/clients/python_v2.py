@@ -1,4 +1,4 @@
-"""A client of the official Python SDK, 2.x. Kind `fast` lets it find out the protocol's era by itself."""
+"""A client of the official Python SDK, 2.x. Kinds `fast` and `modern…` let it find out the protocol's era by itself."""
 
 from mcp import Client
 from mcp import types
@@ -6,6 +6,7 @@ from mcp.client import advertise
 from pydantic import BaseModel
 
 import flow
+import python_v2_modern
 
 
 class Read(types.Result):
@@ -45,9 +46,12 @@ async def answer(context: object, params: types.ElicitRequestParams) -> types.El
 
 
 async def connect(url: str, kind: str) -> None:
-    extensions = [advertise(flow.EXTENSION)] if kind == "task" else None
-    mode = "auto" if kind == "fast" else "legacy"
+    modern = kind.startswith("modern")
+    extensions = [advertise(flow.EXTENSION)] if kind == "task" else [python_v2_modern.Tasks()] if modern else None
+    mode = "auto" if modern or kind == "fast" else "legacy"
     async with Client(url, extensions=extensions, mode=mode, elicitation_callback=answer) as client:
+        if modern:
+            return await python_v2_modern.play(client, caller(client), kind)
         await flow.play(caller(client), kind)
 
 

@@ -152,15 +152,17 @@ async function elicit({ client, tools }) {
 
 async function elicitJob({ client, call }) {
   const asked = answering(client);
+  const early = await call("confirm", { seconds: 0 });
+  assert.deepEqual(texts(early), [`accept: ${WORD}`], shown(early));
   const handle = JSON.parse(texts(await call("confirm", { seconds: 2.5 }))[0]);
   assert.equal(handle.status, "running", shown(handle));
-  assert.equal(asked.length, 0, "it is asked after the handle");
+  assert.equal(asked.length, 1, "it is asked within the first call, and after the handle of the second");
   for (let poll = 0; poll < 30; poll++) {
     const answer = await call("get_job_result", { job_id: handle.job_id });
     if (JSON.parse(texts(answer)[0]).status === "running") continue;
     assert.deepEqual(texts(answer).slice(1), [`accept: ${WORD}`], shown(answer));
-    assert.equal(asked.length, 1, shown(asked));
-    return "answered after the handle";
+    assert.equal(asked.length, 2, shown(asked));
+    return "answered before and after the handle";
   }
   throw new Error("the job does not end");
 }

@@ -1,7 +1,7 @@
 // A client of the official TypeScript SDK, 2.x, in its legacy era, with the official package for tasks, which speaks
-// those of 2025-11-25 there.
+// those of 2025-11-25 there; the kinds of typescript_v2_modern.mjs let it find out the era by itself.
 //
-//   node typescript_v2.mjs URL core|cancel|elicit
+//   node typescript_v2.mjs URL core|cancel|elicit|modern|modern-cancel|modern-elicit
 
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -13,14 +13,16 @@ import {
   toolDeclarationFromMcpTool,
 } from "@modelcontextprotocol/ext-tasks/client";
 import { play } from "./ending.mjs";
+import * as era from "./typescript_v2_modern.mjs";
 
 const RELATED = "io.modelcontextprotocol/related-task";
 const WORD = "tangerine";
 const HANDLE_WITHIN = 1.3;
 
 const [url, kind] = process.argv.slice(2);
+const modern = kind.startsWith("modern");
 const capabilities = kind === "elicit" ? { elicitation: { form: {} } } : {};
-const client = new Client({ name: "interop", version: "1.0.0" }, { capabilities });
+const client = new Client({ name: "interop", version: "1.0.0" }, modern ? era.options : { capabilities });
 const asked = [];
 let tools;
 let session;
@@ -94,7 +96,9 @@ async function elicit() {
 }
 
 async function main() {
-  await client.connect(new StreamableHTTPClientTransport(new URL(url)));
+  const transport = new StreamableHTTPClientTransport(new URL(url), { fetch: era.noting });
+  await client.connect(transport);
+  if (modern) return await era.playModern(kind, client, transport);
   assert.equal(client.getProtocolEra(), "legacy");
   tools = new Map((await client.listTools()).tools.map((tool) => [tool.name, toolDeclarationFromMcpTool(tool)]));
   session = createTaskSessionFromClient(client, {
@@ -110,6 +114,6 @@ async function main() {
 }
 
 play(main, async () => {
-  await session.close();
+  await session?.close();
   await client.close();
 });

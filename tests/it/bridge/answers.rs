@@ -148,7 +148,8 @@ async fn b59_tasks_are_for_requests_that_declare_them() {
     let handle = plain(&gate).call("slow", json!({})).await;
     assert_eq!(handle.result()["resultType"], "complete");
     let _ = handle.job();
-    let fast = tasks(&gate).call_with("fast", json!({"arguments": {}, "task": {"ttl": 1}})).await;
+    let patient = bridged(&upstream, 30_000, "").await;
+    let fast = tasks(&patient).call_with("fast", json!({"arguments": {}, "task": {"ttl": 1}})).await;
     assert_eq!(fast.text(), "fast end");
     latch.open();
 }

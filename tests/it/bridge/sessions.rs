@@ -165,3 +165,61 @@ async fn b95_a_task_of_a_bridged_call_goes_on_after_a_restart() {
     assert_eq!(ended.result()["result"]["content"][0]["text"], "solved");
     assert_eq!(client.task_end(&asked).await.result()["error"]["data"]["reason"], "outcome_unknown");
 }
+
+#[tokio::test]
+async fn b31_servers_that_say_400_for_a_session_they_do_not_know_get_another() {
+    let lost =
+        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad Request: No valid session ID provided"}}"#;
+    let upstream = Upstream::builder()
+        .tool(
+            "fast",
+            script::script(move |mut call| async move {
+                match call.before {
+                    1 => call.raw(400, &[("content-type", "application/json")], lost),
+                    _ => call.say("fast end"),
+                }
+            }),
+        )
+        .start()
+        .await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    let client = tasks(&gate).bearer("a");
+    for _ in 0..2 {
+        assert_eq!(client.call("fast", json!({})).await.text(), "fast end");
+    }
+    assert_eq!(upstream.of("initialize").len(), 2);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_a_session_is_opened_leaves_it_to_the_next() {
+    let door = Latch::new();
+    let waits = door.clone();
+    let upstream = Upstream::builder()
+        .tool("fast", script::says("fast end"))
+        .on(
+            "initialize",
+            script::script(move |mut call| {
+                let waits = waits.clone();
+                async move {
+                    waits.passed().await;
+                    call.header("mcp-session-id", "only");
+                    call.result(&json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {}}));
+                }
+            }),
+        )
+        .start()
+        .await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    let client = tasks(&gate).bearer("a");
+    let left = tokio::spawn(async move { client.call("fast", json!({})).await });
+    eventually("it is opened", || upstream.of("initialize").len() == 1).await;
+    left.abort();
+    let client = tasks(&gate).bearer("a");
+    let next = tokio::spawn(async move { client.call("fast", json!({})).await });
+    tokio::time::sleep(ms(30)).await;
+    assert_eq!(upstream.of("initialize").len(), 1, "who comes next waits for the same session");
+    door.open();
+    next.await.expect("it is answered");
+    let sessions: HashSet<_> = upstream.calls("fast").iter().map(|call| call.session().map(str::to_owned)).collect();
+    assert!(sessions.contains(&Some("only".to_owned())), "{sessions:?}");
+}

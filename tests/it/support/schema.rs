@@ -67,6 +67,18 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     ("ProgressNotification", &[r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}"#]),
     ("RelatedTaskMetadata", &[r#"{"id":"1"}"#]),
+    (
+        "SubscriptionsAcknowledgedNotification",
+        &[
+            r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/acknowledged","params":{"notifications":{}}}"#,
+        ],
+    ),
+    (
+        "SubscriptionsListenResultResponse",
+        &[r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","_meta":{}}}"#],
+    ),
+    ("TaskSubscriptionAcknowledgedNotifications", &[r#"{"taskIds":"1"}"#, r#"{"taskIds":[1]}"#]),
     ("Task", &[r#"{"taskId":"1","status":"working"}"#]),
     ("TaskStatusNotification", &[r#"{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"1"}}"#]),
     ("UpdateTaskResult", &[r#"{"resultType":"task"}"#, "{}"]),
