@@ -18,11 +18,12 @@ use super::Source;
 use super::demo::answer;
 use super::demo::client::explain;
 use crate::config;
+use crate::mcp::header::{METHOD, PROTOCOL_VERSION, SESSION_ID as SESSION};
+use crate::mcp::{Era, STATELESS, meta_key};
 use crate::policy::{Mode, Rules, Terms};
 use crate::upstream::{Body, Client, Options};
 
 const VERSION: &str = "2025-11-25";
-const SESSION: &str = "mcp-session-id";
 /// Longest conversation with one upstream.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Most pages that are read of one list.
@@ -141,12 +142,16 @@ fn shown(url: &http::Uri) -> String {
     format!("{}://{host}{}", url.scheme_str().unwrap_or_default(), url.path())
 }
 
-/// All tools of one upstream: one session, opened, read page by page, closed.
+/// All tools of one upstream: one session, opened, read page by page, closed; none where the server opens no sessions.
 async fn list(options: &Options, headers: &HeaderMap) -> Result<Vec<Value>, String> {
     let client = Client::new(options).map_err(|error| explain(&error))?;
-    let mut session = Session { client, url: options.url.clone(), headers: options.headers.clone(), next: 0 };
+    let (url, headers_of_ours) = (options.url.clone(), options.headers.clone());
+    let mut session = Session { client, url, headers: headers_of_ours, next: 0, era: Era::Handshake };
     session.headers.extend(headers.clone());
-    session.open().await?;
+    if let Err(refused) = session.open().await {
+        session.era = Era::Stateless;
+        return session.tools().await.map_err(|_| refused);
+    }
     let tools = session.tools().await;
     // A server may refuse to close; the list is here all the same.
     let _ = session.send(Method::DELETE, Bytes::new()).await;
@@ -159,16 +164,17 @@ struct Session {
     url: http::Uri,
     headers: HeaderMap,
     next: u64,
+    era: Era,
 }
 
 impl Session {
     async fn open(&mut self) -> Result<(), String> {
         let params = json!({"protocolVersion": VERSION, "capabilities": {},
-            "clientInfo": {"name": "taskgate-tools", "version": env!("CARGO_PKG_VERSION")}});
+            "clientInfo": client_info()});
         let result = self.request("initialize", params).await?;
         let version = result["protocolVersion"].as_str().unwrap_or(VERSION);
         let version = version.parse().map_err(|_| "initialize answered with an impossible protocolVersion")?;
-        self.headers.insert("mcp-protocol-version", version);
+        self.headers.insert(PROTOCOL_VERSION, version);
         let note = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         let status = self.send(Method::POST, note.to_string().into()).await?.status();
         if status.is_success() { Ok(()) } else { Err(format!("notifications/initialized: HTTP {status}")) }
@@ -195,6 +201,10 @@ impl Session {
     async fn request(&mut self, method: &str, params: Value) -> Result<Value, String> {
         let id = self.next;
         self.next += 1;
+        let params = match self.era {
+            Era::Handshake => params,
+            Era::Stateless => self.stateless(method, params),
+        };
         let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         let response = self.send(Method::POST, body.to_string().into()).await?;
         if method == "initialize"
@@ -209,6 +219,21 @@ impl Session {
         }
     }
 
+    /// What a request of the stateless era says each time, in its headers and in its parameters, which are returned.
+    fn stateless(&mut self, method: &str, mut params: Value) -> Value {
+        self.headers.remove(SESSION);
+        self.headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(STATELESS));
+        if let Ok(method) = HeaderValue::from_str(method) {
+            self.headers.insert(METHOD, method);
+        }
+        params["_meta"] = json!({
+            meta_key::PROTOCOL_VERSION: STATELESS,
+            meta_key::CLIENT_INFO: client_info(),
+            meta_key::CLIENT_CAPABILITIES: {},
+        });
+        params
+    }
+
     async fn send(&self, method: Method, body: Bytes) -> Result<Response<Body>, String> {
         let mut request = Request::new(body);
         *request.method_mut() = method;
@@ -219,6 +244,10 @@ impl Session {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         self.client.send(request).await.map_err(|error| explain(&error))
     }
+}
+
+fn client_info() -> Value {
+    json!({"name": "taskgate-tools", "version": env!("CARGO_PKG_VERSION")})
 }
 
 /// What usually helps against an error.
@@ -442,6 +471,28 @@ c: http://c/mcp served on /c
         let rows: Vec<_> = tools.iter().map(|tool| (tool.name.as_str(), tool.read_only)).collect();
         assert_eq!(rows, [("one", None), ("two", Some(true))]);
         assert_eq!(tools[0].mode(), "auto 4s");
+    }
+
+    #[tokio::test]
+    async fn reads_the_tools_of_a_server_without_sessions() {
+        let work = Work::new();
+        let url = upstream(&work, |headers, message| {
+            let says = |name: &str, value: &str| headers.get(name).is_some_and(|found| found == value);
+            let meta = &message["params"]["_meta"];
+            let fits = says("mcp-protocol-version", STATELESS)
+                && says("mcp-method", "tools/list")
+                && !headers.contains_key(SESSION)
+                && meta["io.modelcontextprotocol/protocolVersion"] == STATELESS
+                && meta["io.modelcontextprotocol/clientCapabilities"].is_object();
+            let told = if fits {
+                json!({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": [{"name": "one"}]}})
+            } else {
+                json!({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no such method"}})
+            };
+            (if fits { 200 } else { 404 }, "application/json", told.to_string())
+        });
+        let tools = asked(&url.await).await.tools.unwrap();
+        assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["one"]);
     }
 
     #[tokio::test]

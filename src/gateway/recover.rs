@@ -9,9 +9,8 @@ use tracing::warn;
 
 use crate::call::Standing;
 use crate::jsonrpc::{Envelope, Kind};
-use crate::mcp::Era;
 use crate::session::Session;
-use crate::task::{SessionRecord, StoreError};
+use crate::task::StoreError;
 use crate::upstream::Upstream;
 use crate::worker::{failed, refused};
 
@@ -76,20 +75,8 @@ impl Gateway {
     }
 
     async fn store_session(&self, upstream: &Upstream, session: &Session) {
-        let Some(hello) = session.hello() else { return };
-        let tasks = &self.inner.worker.tasks;
-        let record = SessionRecord {
-            client: hello.client.clone(),
-            server: hello.server.clone(),
-            era: if hello.repeated.is_some() { Era::Stateless } else { Era::Handshake },
-            minted: session.minted,
-            credential: session.starter(),
-            ended: session.is_ended(),
-            expires: tasks.now().plus(upstream.sessions.idle().saturating_add(REMEMBERED)),
-        };
-        if let Err(error) = tasks.put_session(session.fingerprint, &record).await {
-            warn!(%error, "a session cannot be stored: after a restart it would have to begin anew");
-        }
+        let span = upstream.sessions.idle().saturating_add(REMEMBERED);
+        self.inner.worker.remember(session, span).await;
     }
 
     /// The session that a request names, if it is not known here but may be in the store.

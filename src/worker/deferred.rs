@@ -20,7 +20,7 @@ use crate::upstream::{self, Arrived};
 
 use super::answer::{from_upstream, response};
 use super::asking::Asked;
-use super::held::Held;
+use super::held::{Held, TOO_LONG};
 use super::limits::Permit;
 use super::port::Opened;
 use super::timer::Timer;
@@ -153,7 +153,7 @@ impl Deferred {
                 let too_long = matches!(error, Error::MaxRuntime(_));
                 self.settle(Event::Failed(error.into_failure()), None).await;
                 if too_long {
-                    self.call_off("the call ran too long").await;
+                    self.call_off(TOO_LONG).await;
                 }
             }
         }

@@ -7,10 +7,12 @@ use crate::call::{Answer, Body, Error, Standing};
 use crate::dialect::{Dialect, core, ext, job};
 use crate::jsonrpc::result_response;
 use crate::mcp::with_result_type;
-use crate::task::{Status, Task, TaskId};
+use crate::task::{Event, Status, Task, TaskId};
 use crate::upstream::headers;
 
+use super::deferred::Deferred;
 use super::held::{End, Held};
+use super::limits::Permit;
 use super::timer::Timer;
 
 impl Held {
@@ -35,7 +37,10 @@ impl Held {
         };
         let task = self.task()?;
         match self.worker.tasks.create(&task).await {
-            Ok(()) => Some(End::Deferred(Box::new(task), permit)),
+            Ok(()) => {
+                self.remember_session();
+                Some(End::Deferred(Box::new(task), permit))
+            }
             Err(error) if is_core => {
                 warn!(tool = &*task.tool, %error, "no task can be made: the call is cancelled");
                 Some(End::Stopped(Error::StoreUnavailable))
@@ -45,6 +50,36 @@ impl Held {
                 None
             }
         }
+    }
+
+    /// A session that taskgate has for a client which knows of none is found again after a restart only where a task of
+    /// it runs.
+    fn remember_session(&self) {
+        let Some(session) = self.assignment.leg.session.clone().filter(|_| self.assignment.kept.is_some()) else {
+            return;
+        };
+        if !self.worker.tasks.is_durable() {
+            return;
+        }
+        let span = self.assignment.max_runtime.unwrap_or_default().saturating_mul(2);
+        let worker = self.worker.clone();
+        drop(self.worker.work.spawn(async move { worker.remember(&session, span).await }));
+    }
+
+    /// The call goes on by itself, and its client gets the handle.
+    pub(super) async fn hand_over(mut self: Box<Self>, task: Task, permit: Permit) {
+        let handle = self.handle(&task);
+        self.place = None;
+        let withdraws = self.assignment.listener.withdraws_by_leaving();
+        let (steps, tasks, id) = (self.fall_silent(), self.worker.tasks.clone(), task.id);
+        // A task of its own: what waiting took is given back, and a slow client holds up nothing.
+        let work = self.worker.work.clone();
+        drop(work.spawn(Deferred::run(self, task, permit)));
+        if withdraws && !steps.is_read() {
+            // It left before it could learn the id: nobody would ever ask for the task.
+            let _ = tasks.apply(id, Event::Cancelled, None).await;
+        }
+        steps.done(handle).await;
     }
 
     fn in_handshake(&self) -> bool {

@@ -14,19 +14,18 @@ use crate::jsonrpc::Envelope;
 use crate::mcp::Era;
 use crate::policy::Plan;
 use crate::session::Hub;
-use crate::task::{Event, Note, Task};
+use crate::task::{Note, Task};
 use crate::telemetry::metrics::Counted;
 use crate::upstream::{Arrived, Kind, Limits, Outbound, headers};
 
 use super::answer::{failed, from_upstream, learn_era, response, streamed, whole};
-use super::deferred::Deferred;
 use super::follow::Followed;
 use super::limits::Permit;
 use super::parked::{Place, retried};
 use super::rounds::Round;
 use super::timer::Timer;
 use super::upcall::{Came, Upcall};
-use super::{Active, Assignment, INLINE, Worker};
+use super::{Active, Assignment, INLINE, Reach, Worker};
 
 /// A call in flight whose client waits.
 pub(super) struct Held {
@@ -62,6 +61,9 @@ pub(super) struct Held {
     /// When questions that are with the client are declined.
     pub(super) patience: Timer,
 }
+
+/// Why a call is cancelled that took its time.
+pub(super) const TOO_LONG: &str = "the call ran too long";
 
 /// How waiting ended.
 pub(super) enum End {
@@ -149,9 +151,11 @@ impl Held {
     /// Follows the call to its end.
     pub(super) async fn run(mut self: Box<Self>) {
         let end = self.wait().await;
-        if self.is_parked() {
-            self.wait_for_retry().await;
+        let called_off = self.is_parked() && matches!(end, End::Stopped(Error::MaxRuntime(_)));
+        if called_off {
+            Box::pin(self.cancel(TOO_LONG)).await;
         }
+        self.wait_for_retry().await;
         let tally = self.assignment.tally.clone();
         match end {
             End::Answered(answer, side) => {
@@ -161,17 +165,7 @@ impl Held {
             }
             End::Deferred(task, permit) => {
                 tally.done(Side::None);
-                let handle = self.handle(&task);
-                let withdraws = self.assignment.listener.withdraws_by_leaving();
-                let (steps, tasks, id) = (self.fall_silent(), self.worker.tasks.clone(), task.id);
-                // A task of its own: what waiting took is given back, and a slow client holds up nothing.
-                let work = self.worker.work.clone();
-                drop(work.spawn(Deferred::run(self, *task, permit)));
-                if withdraws && !steps.is_read() {
-                    // It left before it could learn the id: nobody would ever ask for the task.
-                    let _ = tasks.apply(id, Event::Cancelled, None).await;
-                }
-                steps.done(handle).await;
+                self.hand_over(*task, permit).await;
             }
             End::Withdrawn => {
                 tally.done(Side::Client);
@@ -185,7 +179,8 @@ impl Held {
                 let steps = self.fall_silent();
                 let called_off = async {
                     match error {
-                        Error::MaxRuntime(_) => Box::pin(self.cancel("the call ran too long")).await,
+                        Error::MaxRuntime(_) if called_off => {}
+                        Error::MaxRuntime(_) => Box::pin(self.cancel(TOO_LONG)).await,
                         Error::StoreUnavailable => Box::pin(self.cancel("no task could be made of the call")).await,
                         _ => {}
                     }
@@ -238,7 +233,7 @@ impl Held {
                     if call.is_cancelled() { Some(End::Withdrawn) } else { Box::pin(self.mind_questions()).await; None }
                 }
                 () = alarm.reached() => self.ring().await,
-                retry = retried(&mut self.place) => { Box::pin(self.come_back(retry)).await; None }
+                retry = retried(&mut self.place) => Box::pin(self.come_back(retry)).await,
                 () = self.steps.closed(), if !self.client_left => self.lose_client(),
                 () = work.severed() => Some(End::Stopped(Error::OutcomeUnknown("the proxy shut down".into()))),
             };
@@ -250,7 +245,8 @@ impl Held {
 
     /// The first deadline of all: one timer is cheaper than four.
     fn alarm(&self) -> Timer {
-        let due = [self.runtime, self.threshold, self.patience, self.gathering].iter().filter_map(Timer::due).min();
+        let timers = [self.runtime, self.threshold, self.patience, self.gathering];
+        let due = timers.iter().filter_map(Timer::due).chain(self.parked_until()).min();
         due.map_or(Timer::Never, Timer::At)
     }
 
@@ -260,8 +256,10 @@ impl Held {
         } else if self.threshold.is_due() {
             self.defer().await
         } else if self.gathering.is_due() {
-            Box::pin(self.park()).await;
-            None
+            Box::pin(self.park()).await
+        } else if self.parked_until().is_some_and(|until| until <= Instant::now()) {
+            // Nobody can come back for it any more.
+            Some(End::Withdrawn)
         } else {
             self.decline_questions();
             None
@@ -274,7 +272,10 @@ impl Held {
             Came::Part(Arrived::Event(event)) => self.event(event).await,
             Came::Part(Arrived::Large) => {
                 let call = self.assignment.ticket.call();
-                let rewritten = self.assignment.follows_tasks || self.is_joined() || call.client_id != call.upstream_id;
+                let rewritten = self.assignment.follows_tasks
+                    || self.is_joined()
+                    || matches!(self.assignment.listener.reach, Reach::Retry(_))
+                    || call.client_id != call.upstream_id;
                 // Nobody could stream it: it is collected for who comes back, or has come.
                 let is_kept = (self.client_left && self.steps.is_resumable()) || self.steps.is_taken();
                 let passes =

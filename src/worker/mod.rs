@@ -22,6 +22,7 @@ mod port;
 mod questions;
 mod recover;
 mod relay;
+mod remember;
 mod rounds;
 mod settle;
 mod shared;

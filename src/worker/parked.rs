@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dashmap::DashMap;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
@@ -14,19 +15,24 @@ use crate::call::{Answer, Error, Outlet};
 use crate::jsonrpc::{Id, result_response};
 use crate::mcp::rounds;
 use crate::policy::Plan;
+use crate::shutdown::Work;
 use crate::task::QuestionKey;
 use crate::upstream::{Kind, headers};
 
 use super::answer::failed;
 use super::assignment::Reach;
 use super::cancel::deliver;
-use super::held::Held;
+use super::held::{End, Held};
 use super::state::{Purpose, State};
 use super::timer::Timer;
-use super::{Deferral, Listener, Tally};
+use super::{Deferral, Listener, Tally, Worker};
 
 /// How long more questions are waited for after one: they go out together.
 const GATHERED: Duration = Duration::from_millis(25);
+/// How long a call waits for its client beyond what a person may take to answer; nobody can come back then.
+const LATE: Duration = Duration::from_secs(60);
+/// How many calls may wait for a retry.
+const MOST: usize = 10_000;
 /// How many retries of one call may wait to be read.
 const RETRIES: usize = 4;
 
@@ -39,6 +45,8 @@ pub struct Parked {
 /// A request that comes back to a call with answers.
 #[derive(Debug)]
 pub struct Retry {
+    /// Its id.
+    pub id: Id,
     /// Which of the call's questions it answers, as the state it brings says.
     pub round: u32,
     /// The answers by key, each the text of an object.
@@ -59,13 +67,27 @@ impl Parked {
     /// Brings a retry to its call.
     ///
     /// # Errors
-    /// The retry, if there is no such call here.
-    pub fn bring(&self, exchange: Uuid, retry: Retry) -> Result<(), Box<Retry>> {
-        let waiting = self.by_exchange.get(&exchange).map(|waiting| waiting.clone());
-        match waiting {
-            Some(waiting) => waiting.try_send(retry).map_err(|error| Box::new(error.into_inner())),
-            None => Err(Box::new(retry)),
-        }
+    /// If there is no such call here, or too many retries wait for it already.
+    pub fn bring(&self, exchange: Uuid, retry: Retry) -> Result<(), Error> {
+        let lost = || Error::OutcomeUnknown("the call that asked is not known here any more".into());
+        let waiting = self.by_exchange.get(&exchange).map(|waiting| waiting.clone()).ok_or_else(lost)?;
+        waiting.try_send(retry).map_err(|error| match error {
+            TrySendError::Full(_) => answered_already(),
+            TrySendError::Closed(_) => lost(),
+        })
+    }
+}
+
+fn answered_already() -> Error {
+    Error::InvalidParams("this requestState was answered already".into())
+}
+
+impl Retry {
+    /// Another was first.
+    async fn refuse(self) {
+        let error = answered_already();
+        self.tally.done(error.side());
+        self.steps.done(failed(&error, &self.id, self.listener.standing)).await;
     }
 }
 
@@ -76,15 +98,24 @@ pub(super) struct Place {
     exchange: Uuid,
     round: u32,
     keys: Vec<(QuestionKey, Id)>,
+    /// Until when its client can come back.
+    until: Instant,
     retries: mpsc::Receiver<Retry>,
+    work: Work,
 }
 
 impl Place {
-    fn new(parked: Parked) -> Self {
+    /// `None` if too many calls wait.
+    fn new(worker: &Worker) -> Option<Self> {
+        let parked = worker.parked.clone();
+        if parked.by_exchange.len() >= MOST {
+            return None;
+        }
         let (sender, retries) = mpsc::channel(RETRIES);
         let exchange = Uuid::new_v4();
         parked.by_exchange.insert(exchange, sender);
-        Self { parked, exchange, round: 0, keys: Vec::new(), retries }
+        let (until, work) = (Instant::now(), worker.work.clone());
+        Some(Self { parked, exchange, round: 0, keys: Vec::new(), until, retries, work })
     }
 
     fn key(&mut self, question: &Id) -> QuestionKey {
@@ -100,6 +131,10 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.parked.by_exchange.remove(&self.exchange);
+        self.retries.close();
+        while let Ok(late) = self.retries.try_recv() {
+            drop(self.work.spawn(late.refuse()));
+        }
     }
 }
 
@@ -135,29 +170,46 @@ impl Held {
         }
     }
 
+    /// Until when the client of a call that nobody waits for can come back.
+    pub(super) fn parked_until(&self) -> Option<Instant> {
+        self.place.as_ref().filter(|_| self.client_left).map(|place| place.until)
+    }
+
     /// Ends its client's request with all open questions. Never a task because of a question: only a retry sets the
     /// clock anew.
-    pub(super) async fn park(&mut self) {
+    pub(super) async fn park(&mut self) -> Option<End> {
         self.gathering = Timer::Never;
+        if !self.steps.is_read() {
+            return self.lose_client();
+        }
         // The upstream may have given up asking meanwhile.
         if !self.assignment.ticket.call().is_asking() {
-            return self.go_on();
+            self.go_on();
+            return None;
         }
-        let Some(answer) = self.questions() else { return self.decline_questions() };
+        let Some(answer) = self.questions() else {
+            self.decline_questions();
+            return None;
+        };
         self.threshold = Timer::Never;
         self.runtime.pause();
         self.client_left = true;
         self.assignment.tally.done(crate::call::Side::None);
         self.fall_silent().done(answer).await;
+        None
     }
 
     /// The answer that asks; `None` if the state cannot be sealed, or the client cannot be asked like this.
     fn questions(&mut self) -> Option<Answer> {
         let purpose = self.purpose()?;
-        let parked = self.worker.parked.clone();
-        let place = self.place.get_or_insert_with(|| Place::new(parked));
+        if self.place.is_none() {
+            self.place = Place::new(&self.worker);
+        }
+        let place = self.place.as_mut()?;
+        let span = self.assignment.input_timeout.saturating_add(LATE);
         place.round += 1;
-        let expires = self.worker.tasks.now().plus(self.assignment.input_timeout);
+        place.until = Instant::now() + span;
+        let expires = self.worker.tasks.now().plus(span);
         let state = State { exchange: place.exchange, round: place.round, purpose, expires };
         let state = state.seal(&self.worker.seal)?;
         let call = self.assignment.ticket.call().clone();
@@ -174,13 +226,10 @@ impl Held {
     }
 
     /// A retry came back: its answers go upstream, and its client waits for the call as the one before did.
-    pub(super) async fn come_back(&mut self, retry: Retry) {
-        let is_first = self.is_parked() && self.place.as_ref().is_some_and(|place| place.round == retry.round);
-        if !is_first {
-            let error = Error::InvalidParams("this requestState was answered already".into());
-            retry.tally.done(error.side());
-            let id = &self.assignment.ticket.call().client_id;
-            return retry.steps.done(failed(&error, id, retry.listener.standing)).await;
+    pub(super) async fn come_back(&mut self, retry: Retry) -> Option<End> {
+        if !self.is_parked() || !self.is_current(&retry) {
+            retry.refuse().await;
+            return None;
         }
         self.hand_on(retry.answers);
         self.client_left = false;
@@ -199,6 +248,11 @@ impl Held {
             headers::to_client(&mut headers);
             self.steps.open(headers).await;
         }
+        None
+    }
+
+    fn is_current(&self, retry: &Retry) -> bool {
+        self.place.as_ref().is_some_and(|place| place.round == retry.round)
     }
 
     /// Answers to questions that are open go upstream; all others are ignored.
@@ -224,18 +278,24 @@ impl Held {
         };
     }
 
-    /// The call has ended while nobody waits: its end is kept as long as a person may take to answer.
+    /// If the call has ended while nobody waits: its end is kept as long as its client can come back for it.
     pub(super) async fn wait_for_retry(&mut self) {
-        let until = Instant::now() + self.assignment.input_timeout.max(Duration::from_millis(1));
+        let Some(until) = self.parked_until() else { return };
         let work = self.worker.work.clone();
-        let retry = tokio::select! {
-            retry = timeout_at(until, retried(&mut self.place)) => retry,
-            () = work.severed() => return,
-        };
-        if let Ok(retry) = retry {
+        loop {
+            let retry = tokio::select! {
+                retry = timeout_at(until, retried(&mut self.place)) => retry,
+                () = work.severed() => return,
+            };
+            let Ok(retry) = retry else { return };
+            if !self.is_current(&retry) {
+                retry.refuse().await;
+                continue;
+            }
             self.steps = retry.steps;
             self.assignment.tally = retry.tally;
             self.client_left = false;
+            return;
         }
     }
 }

@@ -133,13 +133,16 @@ impl Crossing {
             let is_last = attempt == ATTEMPTS;
             match self.attempt(&lease, &phrase).await {
                 Outgoing::Now(answer) => return to.done(phrase.answer(answer)).await,
-                Outgoing::Later(steps) => {
-                    if pump(steps, to, &phrase, is_last).await {
-                        return;
+                Outgoing::Later(steps) => match pump(steps, to, &phrase, is_last).await {
+                    Some(answer) => {
+                        if lease.opened().is_there().await {
+                            return to.done(phrase.answer(answer)).await;
+                        }
+                        debug!("the upstream has lost a session: another is opened");
+                        lease.forget();
                     }
-                    debug!("the upstream has lost a session: another is opened");
-                    lease.forget();
-                }
+                    None => return,
+                },
             }
         }
     }
@@ -233,13 +236,7 @@ impl Crossing {
         let opened = self.gateway.inner.worker.work.spawn(async move {
             let params = open::parameters(&Params::peek(crossing.message.params()));
             let opened = crossing.gateway.open(&crossing.caller(), &crossing.request, &crossing.id, &params).await?;
-            let opened = Arc::new(opened);
-            let lease = lease(opened.clone());
-            // A restart goes on with its calls; a session that ends with a short request need not be found again.
-            if matches!(lease, Lease::Shared(_)) || crossing.message.method() == method::TOOLS_CALL {
-                crossing.gateway.remember(&crossing.route.upstream, &opened.session);
-            }
-            Ok(lease)
+            Ok(lease(Arc::new(opened)))
         });
         match opened.await {
             Ok(lease) => lease,
@@ -275,16 +272,16 @@ fn check_arguments(caller: &Caller, request: &Request, params: &Params<'_>) -> R
     routing::check_arguments(schema, arguments, header).map_err(|mismatch| Error::HeaderMismatch(mismatch.to_string()))
 }
 
-/// Passes steps on in the words of the stateless era; `false`, and nothing was passed, if the upstream has lost the
-/// session and this is not the last attempt.
-async fn pump(mut steps: Steps, to: &Outlet, phrase: &Phrase, is_last: bool) -> bool {
+/// Passes steps on in the words of the stateless era. Returns the answer, and has passed nothing, if that may say that
+/// the upstream has lost the session, unless this is the last attempt.
+async fn pump(mut steps: Steps, to: &Outlet, phrase: &Phrase, is_last: bool) -> Option<Answer> {
     let mut opened = None;
     while let Some(step) = steps.recv().await {
         match step {
-            Step::Done(answer, _) if !is_last && phrase::is_session_lost(&answer) => return false,
+            Step::Done(answer, _) if !is_last && phrase::may_be_lost(&answer) => return Some(*answer),
             Step::Done(answer, _) => {
                 to.done(phrase.answer(*answer)).await;
-                return true;
+                return None;
             }
             Step::Open(headers) => opened = Some(headers),
             Step::Hold => to.hold().await,
@@ -298,7 +295,7 @@ async fn pump(mut steps: Steps, to: &Outlet, phrase: &Phrase, is_last: bool) -> 
             }
         }
     }
-    true
+    None
 }
 
 fn digest(parts: &[&str]) -> [u8; 32] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
-use tokio::sync::{OnceCell, oneshot};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, oneshot};
 use tokio::time::timeout;
 use tracing::{debug, info};
 
@@ -14,7 +14,7 @@ use crate::jsonrpc::{Id, entries, notification, request};
 use crate::mcp::{ClientHello, Params, ServerHello, downward, header, method};
 use crate::session::{Hello, Session};
 use crate::shutdown::Work;
-use crate::upstream::{Leg, Speaks, Upstream};
+use crate::upstream::{Leg, Speaks, Upstream, ask};
 
 use super::super::caller::Caller;
 use super::super::hello::{message_in, result_in};
@@ -45,6 +45,8 @@ pub(in crate::gateway) struct Opened {
     work: Work,
     /// Whether the server was told to send log messages of every level: each client says anew which it wants.
     logs: OnceCell<()>,
+    /// Its place among all such sessions.
+    _room: OwnedSemaphorePermit,
     /// What those who listen have subscribed to.
     pub(super) resources: Resources,
 }
@@ -78,9 +80,15 @@ impl Opened {
         let id = Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()));
         let said = || async {
             let message = self.leg.message(request(&id, "logging/setLevel", r#"{"level":"debug"}"#));
-            let _ = self.leg.upstream.client.send(message).await;
+            let _ = timeout(INITIALIZED, self.leg.upstream.client.send(message)).await;
         };
         self.logs.get_or_init(said).await;
+    }
+
+    /// Whether the server still knows the session.
+    pub(super) async fn is_there(&self) -> bool {
+        let asked = timeout(INITIALIZED, ask(&self.leg, method::PING, "{}"));
+        !self.session.is_ended() && matches!(asked.await, Ok(Some(_)))
     }
 
     /// Nobody needs it any more: the upstream is told so, whether or not the end of that is waited for.
@@ -117,6 +125,7 @@ impl Gateway {
         id: &Id,
         params: &str,
     ) -> Result<Opened, Answer> {
+        let room = self.room_for_session().await;
         let upstream = &caller.leg.upstream;
         let headers = in_session(&request.headers, None);
         let leg = Leg::new(upstream.clone(), None, &headers, request.query.as_deref());
@@ -141,7 +150,7 @@ impl Gateway {
             return Err(answer);
         };
         let told = String::from_utf8_lossy(&result).into_owned();
-        Ok(self.opened(caller, request, &head.await.unwrap_or_default(), (told, params)).await)
+        Ok(self.opened(caller, request, &head.await.unwrap_or_default(), (told, params, room)).await)
     }
 
     async fn opened(
@@ -149,7 +158,7 @@ impl Gateway {
         caller: &Caller,
         request: &Request,
         head: &HeaderMap,
-        (told, params): (String, &str),
+        (told, params, room): (String, &str, OwnedSemaphorePermit),
     ) -> Opened {
         let upstream = &caller.leg.upstream;
         let (client, server) = (ClientHello::read(Some(params)), ServerHello::read(&told));
@@ -185,8 +194,21 @@ impl Gateway {
             leg,
             work,
             logs: OnceCell::new(),
+            _room: room,
             resources: Resources::default(),
         }
+    }
+
+    /// Room for one more session for stateless clients, whoever they are; waits while there is none. Cancel safe.
+    pub(super) async fn room_for_session(&self) -> OwnedSemaphorePermit {
+        let room = self.inner.pools.room();
+        if let Ok(room) = room.clone().try_acquire_owned() {
+            return room;
+        }
+        for idle in self.inner.pools.take_idle(Duration::ZERO) {
+            drop(idle.close());
+        }
+        room.acquire_owned().await.expect("it is never closed")
     }
 
     /// Closes sessions for stateless clients that no request has used for a while. For ever; cancel safe.

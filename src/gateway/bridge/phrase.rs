@@ -45,11 +45,12 @@ impl Phrase {
         Some(Event { id: None, retry: None, data: Some(text), ..event })
     }
 
+    /// Whatever progress comes on its stream is the call's: after a retry it has the token of the request before.
     fn progress(&self, message: &Envelope) -> Option<Bytes> {
-        let (ours, clients) = self.token.as_ref()?;
+        let clients = self.token.as_ref().map(|(_, clients)| clients)?;
         let (at, params) = (message.params_at()?, message.params()?);
         let found = crate::jsonrpc::members(params)?;
-        let token = found.iter().find(|member| member.name == "progressToken" && member.value == ours)?;
+        let token = found.iter().find(|member| member.name == "progressToken")?;
         let at = at.start + token.value_at.start..at.start + token.value_at.end;
         Some(splice(message.text(), vec![Edit::new(at, clients.as_str())]))
     }
@@ -110,9 +111,9 @@ fn status(status: StatusCode, error: &ErrorObject) -> StatusCode {
     }
 }
 
-/// Whether an answer says that the upstream does not know the session any more: by 404, or, as some servers have it, by
-/// 400 with words about the session. Either way the request was not served.
-pub(super) fn is_session_lost(answer: &Answer) -> bool {
+/// Whether an answer may say that the upstream does not know the session any more: by 404, or, as some servers have it,
+/// by 400 with words about the session. If it is so, the request was not served.
+pub(super) fn may_be_lost(answer: &Answer) -> bool {
     match (answer.status, &answer.body) {
         (StatusCode::NOT_FOUND, _) => true,
         (StatusCode::BAD_REQUEST, Body::Message(text)) => speaks_of_session(text),

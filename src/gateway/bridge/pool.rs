@@ -5,17 +5,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dashmap::DashMap;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use crate::task::Fingerprint;
 
 use super::open::Opened;
 
+/// How many sessions there may be for stateless clients in all: credentials that nobody checks can be made up.
+const MOST: usize = 2_000;
+
 /// All sessions of this kind, by owner.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::gateway) struct Pools {
     by_owner: DashMap<Owner, Arc<Pool>>,
+    room: Arc<Semaphore>,
+}
+
+impl Default for Pools {
+    fn default() -> Self {
+        Self { by_owner: DashMap::new(), room: Arc::new(Semaphore::new(MOST)) }
+    }
 }
 
 /// Who has sessions of its own.
@@ -96,6 +106,11 @@ pub(super) struct Turn {
 }
 
 impl Pools {
+    /// The places of all such sessions, whoever's they are.
+    pub(super) fn room(&self) -> Arc<Semaphore> {
+        self.room.clone()
+    }
+
     /// The sessions of `owner`, who may have `max` of them.
     pub(super) fn of(&self, owner: Owner, max: usize) -> Arc<Pool> {
         let new = || Arc::new(Pool { max: max.max(1), slots: Mutex::default(), changed: Notify::new() });

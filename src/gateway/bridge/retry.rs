@@ -19,13 +19,13 @@ const STEPS: usize = 16;
 impl Gateway {
     /// Brings a retry of `message` with this `requestState` to its call.
     pub(super) fn retried(&self, caller: &Caller, message: &Envelope, state: &str, id: &Id) -> Reply {
-        match self.try_retry(caller, message, state) {
+        match self.try_retry(caller, (message, id), state) {
             Ok(outgoing) => caller.reply(outgoing),
             Err(error) => self.fails(caller, id, &error),
         }
     }
 
-    fn try_retry(&self, caller: &Caller, message: &Envelope, state: &str) -> Result<Outgoing, Error> {
+    fn try_retry(&self, caller: &Caller, (message, id): (&Envelope, &Id), state: &str) -> Result<Outgoing, Error> {
         let worker = &self.inner.worker;
         let purpose = purpose(caller, message);
         let state = State::open(&worker.seal, state).filter(|state| state.fits(&purpose, worker.tasks.now()));
@@ -41,6 +41,7 @@ impl Gateway {
         };
         let (steps, receiver) = outlet(STEPS, None);
         let retry = Retry {
+            id: id.clone(),
             round: state.round,
             answers,
             received: caller.received,
@@ -49,8 +50,7 @@ impl Gateway {
             tally: self.tally(caller),
             steps,
         };
-        let lost = |_| Error::OutcomeUnknown("the call that asked is not known here any more".into());
-        worker.parked.bring(state.exchange, retry).map_err(lost)?;
+        worker.parked.bring(state.exchange, retry)?;
         Ok(Outgoing::Later(receiver))
     }
 }

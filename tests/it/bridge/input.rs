@@ -318,3 +318,73 @@ async fn addresses_to_visit_are_asked_in_the_words_of_the_era() {
     again["inputResponses"] = json!({key: {"action": "accept"}});
     assert_eq!(client.request("tools/call", again).await.text(), "paid");
 }
+
+#[tokio::test]
+async fn a_second_retry_of_a_call_that_became_a_task_is_answered() {
+    let latch = Latch::new();
+    let (_upstream, gate) = asking(&latch, 60).await;
+    let client = tasks(&gate);
+    let first = client.call("ask", json!({})).await;
+    let (key, _) = asked(&first).remove(0);
+    let answers = json!({key: {"action": "accept", "content": {}}});
+    let retry = || client.retry("tools/call", call(json!({})), &first, answers.clone());
+    let handle = retry().await;
+    assert_eq!(handle.result()["resultType"], "task", "{}", handle.raw);
+    let late = crate::support::soon("the second", retry()).await;
+    assert_eq!(late.reason(), "outcome_unknown", "{}", late.raw);
+    latch.open();
+    let _ = client.task_end(&handle.task()).await;
+}
+
+#[tokio::test]
+async fn a_large_answer_is_told_in_the_words_of_the_era_and_keeps_its_session_to_the_end() {
+    let upstream = Upstream::builder()
+        .tool(
+            "large",
+            script::script(|mut call| async move {
+                let text = format!(
+                    r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":[{{"type":"text","text":""#,
+                    call.request.id()
+                );
+                call.begin(200, &[("content-type", "application/json")], text);
+                for _ in 0..8 {
+                    call.more("x".repeat(100_000));
+                    tokio::time::sleep(ms(5)).await;
+                }
+                call.more(r#""}]}}"#);
+                call.end();
+            }),
+        )
+        .start()
+        .await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    let answer = plain(&gate).call("large", json!({})).await;
+    assert_eq!((answer.text().len(), &answer.result()["resultType"]), (800_000, &json!("complete")));
+    assert!(answer.result()["_meta"]["io.modelcontextprotocol/serverInfo"].is_object());
+}
+
+#[tokio::test]
+async fn progress_goes_on_after_a_retry_under_the_token_of_the_retry() {
+    let upstream = Upstream::builder()
+        .tool(
+            "ask",
+            script::script(|mut call| async move {
+                let _ = call.ask(&json!("q"), "elicitation/create", &question()).await;
+                call.progress(1.0, 2.0, "half");
+                call.say("end");
+            }),
+        )
+        .start()
+        .await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    let client = plain(&gate);
+    let with = |token: &str| {
+        let mut params = call(json!({}));
+        params["_meta"] = json!({"progressToken": token});
+        params
+    };
+    let first = client.request("tools/call", with("one")).await;
+    let (key, _) = asked(&first).remove(0);
+    let done = client.retry("tools/call", with("two"), &first, json!({key: {"action": "accept"}})).await;
+    assert_eq!(done.before("notifications/progress")[0]["params"]["progressToken"], "two");
+}

@@ -180,6 +180,7 @@ async fn b31_servers_that_say_400_for_a_session_they_do_not_know_get_another() {
                 }
             }),
         )
+        .on("ping", script::responds(400, &[("content-type", "application/json")], lost.as_bytes()))
         .start()
         .await;
     let gate = bridged(&upstream, 30_000, "").await;
