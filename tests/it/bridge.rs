@@ -11,7 +11,9 @@ use crate::support::{Client, Gate, Home, Latch, PATIENT, Upstream, eventually, m
 
 mod answers;
 mod input;
+mod leaving;
 mod sessions;
+mod their_tasks;
 
 const ALWAYS: &str = "[upstream]\nbridge = \"always\"\n";
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::upstream::{Builder, Get, script};
 use crate::support::{Gate, Latch, PATIENT, Upstream, eventually};
 
-const THEIRS: &str = "their-task-1";
+pub(super) const THEIRS: &str = "their-task-1";
 
 fn their_task(status: &str) -> Value {
     json!({"taskId": THEIRS, "status": status, "createdAt": "2025-11-25T00:00:00Z",
@@ -14,7 +14,7 @@ fn their_task(status: &str) -> Value {
 }
 
 /// A server with a tool that runs only as a task, whose result comes when the latch opens.
-fn with_tasks(latch: &Latch) -> Builder {
+pub(super) fn with_tasks(latch: &Latch) -> Builder {
     Upstream::builder()
         .capabilities(json!({"tools": {}, "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}))
         .tool_with(

@@ -3,6 +3,7 @@
 //! No ready-made mock drips events, cuts bodies or loses sessions; every tool here is an async function that can.
 
 mod call;
+pub mod guard;
 mod modern;
 mod record;
 mod reply;
@@ -56,6 +57,7 @@ pub(super) struct Settings {
     modern: bool,
     native: bool,
     both: bool,
+    guard: Option<&'static str>,
 }
 
 #[derive(Default)]
@@ -104,6 +106,7 @@ impl Upstream {
             modern: false,
             native: false,
             both: false,
+            guard: None,
         })
     }
 

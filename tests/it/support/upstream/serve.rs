@@ -23,7 +23,7 @@ use super::super::parsed;
 use super::call::Call;
 use super::record::Recorded;
 use super::reply::{Line, Outflow, Reply};
-use super::{Get, Script, Shared, modern};
+use super::{Get, Script, Shared, guard, modern};
 
 pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken) {
     while let Some(Ok((tcp, _))) = stop.run_until_cancelled(listener.accept()).await {
@@ -71,6 +71,9 @@ async fn exchange(
 }
 
 async fn answer(mut call: Call) {
+    if guard::has_answered(&mut call) {
+        return;
+    }
     let settings = &call.shared.settings;
     let off_path = !call.request.path.split('?').next().unwrap_or_default().trim_end_matches('/').ends_with("/mcp");
     if let (true, Some(location)) = (off_path, settings.redirect.clone()) {
