@@ -34,6 +34,7 @@ mod liveness;
 mod matrix;
 mod memory;
 mod native;
+mod native_habits;
 mod native_input;
 mod native_owners;
 mod ownership;
