@@ -22,6 +22,7 @@ mod durable_first;
 mod eras;
 mod ext;
 mod facts;
+mod facts_kept;
 mod fidelity;
 mod first_answer;
 mod http;
