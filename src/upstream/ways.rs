@@ -11,6 +11,8 @@ use tokio::time::Instant;
 
 /// How long a refusal is believed that does not say what it is for.
 const BELIEVED: Duration = Duration::from_secs(60);
+/// How long a doubt that proved wrong is not raised again.
+const ASSURED: Duration = Duration::from_secs(10);
 /// How many ways are remembered.
 const MAX_WAYS: usize = 1024;
 
@@ -35,6 +37,8 @@ struct Told {
     refused: Option<Instant>,
     /// Whether something else than what it is known to speak would explain an answer.
     in_doubt: bool,
+    /// When such a doubt proved wrong.
+    assured: Option<Instant>,
 }
 
 /// What is believed of an upstream on one way, beside what is known of it for all.
@@ -86,14 +90,18 @@ impl Ways {
         self.edit(way, |told| (told.refused, told.in_doubt) = (Some(Instant::now()), false));
     }
 
-    /// An answer is in doubt.
+    /// An answer is in doubt; not again at once if that was for nothing, as requests that are at fault draw such answers
+    /// too.
     pub(super) fn doubt(&self, way: Way) {
-        self.edit(way, |told| told.in_doubt = true);
+        self.edit(way, |told| told.in_doubt |= told.assured.is_none_or(|at| at.elapsed() >= ASSURED));
     }
 
     /// It said clearly what it speaks.
     pub(super) fn settled(&self, way: Way) {
         if let Some(mut told) = self.known.get_mut(&way) {
+            if told.in_doubt {
+                told.assured = Some(Instant::now());
+            }
             (told.refused, told.in_doubt) = (None, false);
         }
     }
@@ -173,5 +181,20 @@ mod tests {
         assert_eq!(ways.belief(way), Belief::Refused);
         ways.forget_refusals();
         assert_eq!(ways.belief(way), Belief::AsKnown);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_doubt_that_proved_wrong_is_not_raised_again_at_once() {
+        let ways = Ways::default();
+        let way = way(&ways, 1);
+        ways.settled(way);
+        ways.doubt(way);
+        assert_eq!(ways.belief(way), Belief::InDoubt);
+        ways.settled(way);
+        ways.doubt(way);
+        assert_eq!(ways.belief(way), Belief::AsKnown);
+        tokio::time::advance(ASSURED).await;
+        ways.doubt(way);
+        assert_eq!(ways.belief(way), Belief::InDoubt);
     }
 }

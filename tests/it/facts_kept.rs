@@ -159,6 +159,19 @@ async fn a_refused_initialize_does_not_undo_that_others_have_sessions() {
     }
 }
 
+#[tokio::test]
+async fn who_is_at_fault_has_it_asked_once_and_not_each_time() {
+    let upstream = strict().start().await;
+    let gate = Gate::start(&upstream, PATIENT).await;
+    let (good, malformed) = (declares(&gate), gate.client().stateless(json!(7)));
+    assert!(is_native(&good).await);
+    for _ in 0..8 {
+        assert_eq!(malformed.call("t", json!({})).await.code(), -32600, "the server's own answer");
+        assert!(is_native(&good).await, "by the same way");
+    }
+    assert!(upstream.of("server/discover").len() <= 2, "{}", upstream.of("server/discover").len());
+}
+
 /// A server that keeps whoever brings no credential waiting, and then does not let it in.
 fn guarded(wait: Duration) -> Builder {
     let found = script::script(move |mut call| async move {
