@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::call::{Error, Outgoing, Priming, Standing};
 use crate::dialect::{Declared, Dialect, JobNames, Spelling, reading, select};
-use crate::jsonrpc::{Envelope, Rope};
+use crate::jsonrpc::{Envelope, Rope, entries};
 use crate::mcp::{
     Abilities, Era, OwnTasks, Params, Version, header, method, upward, with_result_type, without_result_type,
 };
@@ -20,6 +20,9 @@ use crate::upstream::{Leg, Speaks};
 use crate::worker::{Listener, Reach};
 
 use super::{Framing, Inner, Reply, Request, Route, session_id, word};
+
+/// How many characters of a program's name are remembered.
+const MAX_PROGRAM: usize = 200;
 
 /// One caller, for the length of one request.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub(super) struct Caller {
     pub(super) kept: Option<Arc<dyn Any + Send + Sync>>,
     takes_events: bool,
     is_alone: bool,
+    /// The program it says it is, by its request alone.
+    program: Option<String>,
     peer: IpAddr,
 }
 
@@ -100,6 +105,7 @@ impl Caller {
             kept: None,
             takes_events: request.takes_events,
             is_alone: true,
+            program: None,
             peer: request.peer,
             leg,
         }
@@ -131,6 +137,7 @@ impl Caller {
             kept: None,
             takes_events: request.takes_events,
             is_alone: true,
+            program: meta.client_info.map(program),
             peer: request.peer,
             leg,
         }
@@ -190,7 +197,8 @@ impl Caller {
             Some(credential) => Habit::Credential(credential),
             None => {
                 let hello = self.session().and_then(|session| session.hello());
-                Habit::Client(hello.map(|hello| hello.client.client.clone()).unwrap_or_default(), self.peer)
+                let program = self.program.as_ref().or_else(|| Some(&hello?.client.client));
+                Habit::Client(program.cloned().unwrap_or_default(), self.peer)
             }
         }
     }
@@ -315,6 +323,14 @@ impl Inner {
 /// A client that reads event streams can be asked something on them.
 fn reach_of(request: &Request) -> Reach {
     if request.takes_events { Reach::Stream } else { Reach::Nowhere }
+}
+
+/// The name and version of a program, as far as they tell it from others.
+fn program(info: &str) -> String {
+    let info = entries(info);
+    let part = |name| info.get(name).and_then(|raw| serde_json::from_str::<String>(raw).ok()).unwrap_or_default();
+    let named = format!("{}/{}", part("name"), part("version"));
+    named.chars().take(MAX_PROGRAM).collect()
 }
 
 /// Whether a client understands an event that only tells an id: by what it negotiated, else by what it says.

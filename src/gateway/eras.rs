@@ -15,7 +15,7 @@ use crate::call::{Answer, Body, Outgoing, PassBody, Side, Standing};
 use crate::jsonrpc::{Edit, Envelope, Id, Kind as MessageKind, splice};
 use crate::mcp::{OwnTasks, Params, STATELESS, header, method, well_formed, with_extension};
 use crate::task::OwnerMode;
-use crate::upstream::{Arrived, Bridge, Error, Exchange, Kind, Leg, Limits, Outbound, Speaks, headers};
+use crate::upstream::{Arrived, Bridge, Error, Exchange, Kind, Leg, Limits, Outbound, Speaks, Way, headers};
 use crate::worker::{failed, from_upstream};
 
 use super::caller::Caller;
@@ -39,9 +39,9 @@ pub(super) enum Ground {
 }
 
 /// What becomes of a request, if enough is known of its upstream to say.
-pub(super) fn ground(route: &Route, message: &Envelope, params: &Params<'_>) -> Option<Ground> {
+pub(super) fn ground(route: &Route, request: &Request, (message, params): (&Envelope, &Params<'_>)) -> Option<Ground> {
     let wanted = wants_bridge(route, params);
-    match route.upstream.facts.stateless() {
+    match route.upstream.facts.stateless_on(way_of(route, request)) {
         Speaks::Yes => Some(Ground::Native),
         Speaks::No => Some(otherwise(wanted)),
         Speaks::Unknown => {
@@ -49,6 +49,12 @@ pub(super) fn ground(route: &Route, message: &Envelope, params: &Params<'_>) -> 
             (!wanted && !acts).then_some(Ground::Sealed)
         }
     }
+}
+
+/// The way by which a request reaches its upstream.
+pub(super) fn way_of(route: &Route, request: &Request) -> Way {
+    let upstream = &route.upstream;
+    upstream.facts.way(request.headers.get(&upstream.options.credential_header), request.query.as_deref())
 }
 
 /// Whether a request is translated if its upstream does not speak its era.
@@ -93,29 +99,29 @@ impl Heard {
 impl Gateway {
     /// Asks the upstream what it speaks, unless somebody else has learnt it meanwhile. What cannot be told is not
     /// remembered, and the caller gets the upstream's own answer.
-    pub(super) async fn learnt(&self, route: &Route, request: &Request, message: &Envelope) -> Ground {
-        let params = Params::peek(message.params());
+    pub(super) async fn learnt(&self, route: &Route, request: &Request, params: &Params<'_>) -> Ground {
         let facts = &route.upstream.facts;
-        if let Some(_turn) = facts.turn_to_ask().await
-            && facts.stateless() == Speaks::Unknown
+        let way = way_of(route, request);
+        if let Some(_turn) = facts.turn_to_ask(way).await
+            && facts.stateless_on(way) == Speaks::Unknown
         {
-            let leg = Leg::new(route.upstream.clone(), None, &request.headers, request.query.as_deref());
-            match timeout(PATIENCE, heard(&leg, probe(leg.clone(), &params))).await {
+            let leg = asking(route, request);
+            match timeout(PATIENCE, heard(&leg, probe(leg.clone()))).await {
                 Ok(Ok(heard)) => {
-                    let shown = facts.heard_discover(heard.status, heard.message().as_ref());
+                    let shown = facts.heard_discover(way, heard.status, heard.message().as_ref());
                     let upstream = &*route.upstream.options.name;
                     info!(upstream, status = heard.status.as_u16(), speaks = ?shown, "asked whether it speaks {STATELESS}");
                 }
                 Ok(Err(error)) => {
-                    facts.was_silent();
+                    facts.told_nothing(way);
                     debug!(%error, "an upstream cannot be asked what it speaks");
                 }
-                Err(_) => facts.was_silent(),
+                Err(_) => facts.told_nothing(way),
             }
         }
-        match facts.stateless() {
+        match facts.stateless_on(way) {
             Speaks::Yes => Ground::Native,
-            Speaks::No => otherwise(wants_bridge(route, &params)),
+            Speaks::No => otherwise(wants_bridge(route, params)),
             Speaks::Unknown => Ground::Sealed,
         }
     }
@@ -129,7 +135,8 @@ impl Gateway {
             Ok(heard) => {
                 // Of a request that may be at fault itself only a good answer tells something.
                 if heard.status.is_success() && heard.message().is_some_and(|message| message.result().is_some()) {
-                    route.upstream.facts.heard_discover(heard.status, heard.message().as_ref());
+                    let way = way_of(route, request);
+                    route.upstream.facts.heard_discover(way, heard.status, heard.message().as_ref());
                 }
                 (heard.answer(), Side::None)
             }
@@ -161,7 +168,8 @@ impl Gateway {
             && answer.status.is_success()
             && message.result().is_some()
         {
-            facts.heard_discover(answer.status, Some(&message));
+            let way = facts.way(caller.leg.credential(), caller.leg.query());
+            facts.heard_discover(way, answer.status, Some(&message));
         }
         // Nobody could own a task.
         if facts.own_tasks() != OwnTasks::None || self.inner.options.owner == OwnerMode::Principal {
@@ -177,13 +185,20 @@ impl Gateway {
     }
 }
 
-/// The question in a caller's name, well-formed whatever the caller's request is.
-fn probe(leg: Leg, params: &Params<'_>) -> Outbound {
+/// The way of the question: all that it has of the caller is what it is let in with.
+fn asking(route: &Route, request: &Request) -> Leg {
+    let upstream = route.upstream.clone();
+    let credential = request.headers.get(&upstream.options.credential_header).cloned();
+    let version = HeaderValue::from_static(STATELESS);
+    Leg::of_absent(upstream, None, (Some(&version), credential.as_ref()), request.query.as_deref())
+}
+
+/// The question itself, well-formed whatever the caller's request is.
+fn probe(leg: Leg) -> Outbound {
     let id = Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()));
-    let leg = leg.stateless(Some(&well_formed(params.meta_text())));
-    let mut request = leg.own_request(&id, method::DISCOVER, "{}");
+    let mut request = leg.stateless(Some(&well_formed(None))).own_request(&id, method::DISCOVER, "{}");
     let mut headers = HeaderMap::clone(&request.headers);
-    headers.insert(header::PROTOCOL_VERSION, HeaderValue::from_static(STATELESS));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     request.headers = Arc::new(headers);
     request
 }

@@ -32,14 +32,19 @@ impl Gateway {
             (Kind::Notification, _) if message.method() == method::CANCELLED => {
                 plain(Answer::empty(StatusCode::ACCEPTED)).into()
             }
-            (Kind::Request, Some(id)) => match eras::ground(&route, &message, params) {
+            (Kind::Request, Some(id)) => match eras::ground(&route, &request, (&message, params)) {
                 // It is refused whatever its upstream speaks.
                 None if self.is_refused(&route, &request, (&message, params)) => {
                     self.bridged(route, request, message, &id).into()
                 }
                 Some(ground) => self.on(ground, (route, request, message), &id),
+                // It is no reason to ask for anything.
+                None if checked(&request, &message).is_err() => match eras::wants_bridge(&route, params) {
+                    true => self.bridged(route, request, message, &id).into(),
+                    false => self.on(Ground::Sealed, (route, request, message), &id),
+                },
                 None => self.later(|gateway| async move {
-                    let ground = gateway.learnt(&route, &request, &message).await;
+                    let ground = gateway.learnt(&route, &request, &Params::peek(message.params())).await;
                     match gateway.on(ground, (route, request, message), &id) {
                         Handling::Ready(reply) => reply,
                         Handling::Later(reply) => reply.await,
@@ -130,7 +135,8 @@ impl Gateway {
     /// Whether the upstream has tasks of its own, and this is none of ours.
     async fn is_foreign(&self, caller: &Caller, route: &Route, request: &Request, message: &Envelope) -> bool {
         let facts = &route.upstream.facts;
-        if facts.stateless() == Speaks::No {
+        let way = eras::way_of(route, request);
+        if facts.stateless_on(way) == Speaks::No {
             return false;
         }
         let params = Params::peek(message.params());
@@ -138,10 +144,10 @@ impl Gateway {
         if !matches!(access::find(&self.inner.worker, caller, &task).await, Ok(None)) {
             return false;
         }
-        if facts.stateless() == Speaks::Unknown && checked(request, message).is_ok() {
-            self.learnt(route, request, message).await;
+        if facts.stateless_on(way) == Speaks::Unknown && checked(request, message).is_ok() {
+            self.learnt(route, request, &params).await;
         }
-        facts.stateless() == Speaks::Yes && facts.own_tasks() == OwnTasks::Extension
+        facts.stateless_on(way) == Speaks::Yes && facts.own_tasks() == OwnTasks::Extension
     }
 }
 
@@ -175,8 +181,8 @@ pub(super) fn checked(request: &Request, message: &Envelope) -> Result<(), Error
     let meta = params.meta();
     let missing = |what: &str| Error::InvalidEnvelope(format!("params._meta lacks {what}: send it with every request"));
     let version = meta.protocol_version.as_deref().ok_or_else(|| missing("io.modelcontextprotocol/protocolVersion"))?;
-    if meta.abilities.is_none() {
-        return Err(missing("io.modelcontextprotocol/clientCapabilities"));
+    if !meta.capabilities.is_some_and(|text| text.starts_with('{')) {
+        return Err(missing("io.modelcontextprotocol/clientCapabilities, an object"));
     }
     let name = name_of(message.method(), message.params());
     let body = Body { version: Some(version), method: message.method(), name: name.as_deref() };

@@ -23,6 +23,7 @@ mod sse;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tls;
+mod ways;
 
 pub use ask::{ask, list_on, list_tools};
 pub use body::Body;
@@ -38,3 +39,4 @@ pub use outbound::Outbound;
 pub use resolver::Resolver;
 pub use resume::Resume;
 pub use sse::Decoder;
+pub use ways::Way;

@@ -56,7 +56,10 @@ pub(super) fn learn_era(leg: &Leg, status: StatusCode, (kind, body): (Kind, &Byt
     let facts = &leg.upstream.facts;
     let message = || response(status, kind, body).ok();
     match leg.era {
-        Era::Stateless => facts.heard_stateless(status, message().as_ref()),
+        Era::Stateless => {
+            let way = facts.way(leg.credential(), leg.query());
+            facts.heard_stateless(way, status, message().as_ref());
+        }
         Era::Handshake if leg.session.as_ref().is_some_and(|session| session.hello().is_none()) => {
             facts.heard_in_session(message().as_ref());
         }
