@@ -129,7 +129,8 @@ impl Config {
         let tasks = tasks::tasks(root.section("tasks"), overrides, store);
         let keepalive = server.options.keepalive;
         let gateway = tasks::gateway(root.section("jobs"), root.section("dialect"), &tasks, keepalive);
-        let upstreams = upstreams::upstreams(&root, overrides, &Arc::new(tasks.terms));
+        let public_url = server.options.public_url.as_ref();
+        let upstreams = upstreams::upstreams(&root, overrides, &Arc::new(tasks.terms), public_url);
         root.not_yet(&["auth"]);
         root.done();
         Self {

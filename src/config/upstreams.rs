@@ -33,7 +33,12 @@ const OWN_HEADERS: [&str; 12] = [
 ];
 
 /// Every upstream, in the order of the file; one by itself for `--upstream` without any in the file.
-pub(super) fn upstreams(root: &Section<'_>, overrides: &Overrides, defaults: &Arc<Terms>) -> Vec<Upstream> {
+pub(super) fn upstreams(
+    root: &Section<'_>,
+    overrides: &Overrides,
+    defaults: &Arc<Terms>,
+    public_url: Option<&Uri>,
+) -> Vec<Upstream> {
     let mut flag = overrides.upstream_flag();
     let mut sections = root.tables("upstream");
     if sections.is_empty() && flag.value.is_some() {
@@ -47,7 +52,12 @@ pub(super) fn upstreams(root: &Section<'_>, overrides: &Overrides, defaults: &Ar
         flag.value = None;
     }
     let mut taken = Taken::default();
-    sections.into_iter().filter_map(|section| one(section, flag, defaults, &mut taken)).collect()
+    let read = sections.into_iter().filter_map(|section| one(section, flag, defaults, &mut taken));
+    read.map(|upstream| {
+        let options = upstream::Options { public_url: public_url.cloned(), ..upstream.options };
+        Upstream { options, ..upstream }
+    })
+    .collect()
 }
 
 /// Names and paths of the upstreams so far.
@@ -74,6 +84,7 @@ fn one(section: Section<'_>, flag: Flag<'_>, defaults: &Arc<Terms>, taken: &mut 
         name,
         path,
         url: url.clone().unwrap_or_default(),
+        public_url: None,
         connect_timeout: timeout("connect_timeout", 5),
         idle_timeout: timeout("idle_timeout", 4),
         headers: headers(&section),

@@ -17,7 +17,7 @@ use crate::worker::{Assignment, INLINE, failed, from_upstream, refused};
 use crate::{jsonrpc, mcp::Params};
 
 use super::caller::Caller;
-use super::{Framing, Gateway, Reply, Request, Route, WELL_KNOWN, access, forbidden, plain};
+use super::{Framing, Gateway, Reply, Request, Route, access, forbidden};
 
 /// Requests that change nothing: sent once more if the connection broke.
 const READS: [&str; 7] = [
@@ -162,28 +162,6 @@ impl Gateway {
         self.passing(leg, outbound, (super::word(message), request.received), message.id().cloned())
     }
 
-    /// `/.well-known/oauth-…`: the upstream's own, where it is clear whose.
-    pub(super) fn well_known(&self, request: &Request) -> Reply {
-        let routes = &self.inner.routes;
-        let route = match &routes[..] {
-            [only] => Some(only),
-            several => several
-                .iter()
-                .filter(|route| request.path.ends_with(&route.upstream.options.path))
-                .max_by_key(|route| route.upstream.options.path.len()),
-        };
-        let Some(route) = route.filter(|_| request.method == Method::GET && request.path.starts_with(WELL_KNOWN))
-        else {
-            return plain(Answer::empty(StatusCode::NOT_FOUND));
-        };
-        let target = match &request.query {
-            Some(query) => format!("{}?{query}", request.path),
-            None => request.path.clone(),
-        };
-        let leg = Leg::new(route.upstream.clone(), None, &request.headers, None).at_path(&target);
-        self.through(leg, (Method::GET, Bytes::new()), ("GET", request.received))
-    }
-
     /// Sends a request whose answer passes as it comes; the exchange ends with the client.
     pub(super) fn through(
         &self,
@@ -203,23 +181,33 @@ impl Gateway {
         (word, received): (&'static str, Instant),
         id: Option<Id>,
     ) -> Reply {
+        let answer = async move { leg.upstream.client.send(outbound).await.map(passed) };
+        self.relayed(answer, (word, received), id)
+    }
+
+    /// An answer that is worked out in a task of its own, until the client leaves.
+    pub(super) fn relayed(
+        &self,
+        answer: impl Future<Output = Result<Answer, upstream::Error>> + Send + 'static,
+        (word, received): (&'static str, Instant),
+        id: Option<Id>,
+    ) -> Reply {
         let (steps, receiver) = mpsc::channel(1);
         let work = self.inner.worker.work.clone();
         let tally = self.tally_of(word, received);
         drop(self.inner.worker.work.spawn(async move {
             let answer = tokio::select! {
-                answer = leg.upstream.client.send(outbound) => answer,
+                answer = answer => answer,
                 () = steps.closed() => return tally.done(Side::Client),
                 () = work.severed() => return tally.done(Side::Gateway),
             };
             tally.done(if answer.is_ok() { Side::None } else { Side::Upstream });
             let answer = match (answer, id) {
-                (Ok(answer), None) => passed(answer),
-                (Ok(mut answer), Some(_)) => {
-                    if word != method::INITIALIZE {
-                        answer.headers_mut().remove(header::SESSION_ID);
+                (Ok(mut answer), id) => {
+                    if id.is_some() && word != method::INITIALIZE {
+                        answer.headers.remove(header::SESSION_ID);
                     }
-                    passed(answer)
+                    answer
                 }
                 (Err(error), Some(id)) => failed(&from_upstream(error), &id, Standing::Stateless),
                 (Err(error), None) => unreachable(&error),

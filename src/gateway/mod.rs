@@ -14,6 +14,7 @@ mod hello;
 mod job_input;
 mod jobs;
 mod listen;
+mod metadata;
 mod options;
 mod recover;
 mod resume;

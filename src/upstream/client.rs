@@ -13,12 +13,13 @@ use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::connect::Connector;
-use super::{Body, Error, Options, Outbound, body, redirect};
+use super::{Body, Error, Options, Outbound, Public, body, redirect};
 
 /// Sends requests to one upstream over pooled HTTP/1.1 connections. Cheap to clone; clones share the pool.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<legacy::Client<Connector, Full<Bytes>>>,
+    public: Option<Arc<Public>>,
 }
 
 impl Client {
@@ -33,15 +34,15 @@ impl Client {
             .pool_idle_timeout(options.idle_timeout)
             .pool_max_idle_per_host(usize::MAX)
             .build(connector);
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Arc::new(inner), public: Public::new(options).map(Arc::new) })
     }
 
     /// Sends `request` and returns as soon as the answer's head is there.
     ///
     /// The request goes out with the headers that [`Outbound`] has: `Host` and `Content-Length` are not among them,
-    /// they are made here. A 307 or 308 on the same server is followed with method and body; any other is returned. There
-    /// is no limit on the time the answer takes. Not cancel safe: dropping the future closes the connection, and the
-    /// request may have been executed.
+    /// they are made here. A 307 or 308 on the same server is followed with method and body; any other is returned. The
+    /// challenges of a 401 or 403 point to the public address, if there is one. There is no limit on the time the answer
+    /// takes. Not cancel safe: dropping the future closes the connection, and the request may have been executed.
     ///
     /// # Errors
     /// [`Error::Unreachable`] if nothing was sent, [`Error::Broken`], [`Error::Encoding`] or [`Error::Protocol`]
@@ -50,7 +51,10 @@ impl Client {
         let mut request = request.into();
         let mut redirects = 0;
         loop {
-            let response = self.once(&request).await?;
+            let mut response = self.once(&request).await?;
+            if let Some(public) = &self.public {
+                public.challenges(response.status(), response.headers_mut());
+            }
             match redirect::target(&request.uri, &response) {
                 Some(target) if redirects < redirect::LIMIT => request.uri = target,
                 _ => return body::decoded(response).await,

@@ -99,6 +99,7 @@ mod tests {
             name: "a".into(),
             path: "/mcp".into(),
             url: http::Uri::from_static("http://127.0.0.1:1/mcp"),
+            public_url: None,
             connect_timeout: Duration::from_secs(1),
             idle_timeout: Duration::from_secs(1),
             headers: HeaderMap::from_iter([(HeaderName::from_static("x-key"), HeaderValue::from_static("ours"))]),

@@ -13,6 +13,9 @@ pub struct Options {
     pub path: String,
     /// Where the server listens, `http` or `https`.
     pub url: Uri,
+    /// How clients reach taskgate, where that is configured: it takes the place of the server's own address in what it
+    /// says of its authentication.
+    pub public_url: Option<Uri>,
     /// How long connecting may take.
     pub connect_timeout: Duration,
     /// How long an unused connection is kept.

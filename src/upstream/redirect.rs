@@ -42,7 +42,8 @@ fn with_path(from: &Uri, path: &str) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-fn same_server(one: &Uri, other: &Uri) -> bool {
+/// Whether both have the same scheme, host and port.
+pub(super) fn same_server(one: &Uri, other: &Uri) -> bool {
     let host = |uri: &Uri| uri.host().map(str::to_ascii_lowercase);
     one.scheme() == other.scheme() && host(one) == host(other) && port(one) == port(other)
 }

@@ -158,6 +158,7 @@ pub(crate) fn options(uri: &Uri) -> Options {
         name: "test".into(),
         path: "/mcp".into(),
         url: uri.clone(),
+        public_url: None,
         connect_timeout: Duration::from_millis(500),
         idle_timeout: Duration::from_secs(4),
         headers: http::HeaderMap::new(),

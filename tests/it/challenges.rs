@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::client::Answer;
-use crate::support::upstream::guard::{DOCUMENTS, REFUSAL, challenge, document};
+use crate::support::upstream::guard::{DOCUMENTS, REFUSAL, challenge, document, resource};
 use crate::support::upstream::{Builder, Get, script};
 use crate::support::{Client, Gate, PATIENT, Upstream};
 
@@ -134,4 +134,105 @@ async fn b86_where_there_is_no_stream_nobody_is_asked_for_a_credential() {
         }
         assert!(upstream.all().is_empty(), "it is not asked");
     }
+}
+
+const PUBLIC: &str = "https://gate.example:8443";
+
+/// The URL that a challenge points to; all around it is the server's.
+fn pointed_to(answer: &Answer) -> String {
+    let challenge = answer.header("www-authenticate").unwrap_or_else(|| panic!("{}: {}", answer.status, answer.raw));
+    let url = challenge.split('"').nth(3).expect("a URL");
+    assert_eq!(challenge, format!("Bearer realm=\"meshes\", resource_metadata=\"{url}\""));
+    url.to_owned()
+}
+
+/// What is at a URL of the public address, as the proxy in front of taskgate fetches it.
+async fn fetched(client: Client, url: &str) -> String {
+    let path = url.strip_prefix(PUBLIC).unwrap_or_else(|| panic!("{url} is not to be reached"));
+    let answer = client.path(path).header("host", "gate.example:8443").send("GET", &[], String::new()).await;
+    assert_eq!(answer.status, 200, "{url}");
+    answer.text().await
+}
+
+/// Both eras, without and with tasks.
+fn all_clients(gate: &Gate) -> [Client; 3] {
+    let [plain, tasks] = clients(gate);
+    [gate.client(), plain, tasks]
+}
+
+#[tokio::test]
+async fn b86_who_follows_a_challenge_finds_metadata_about_what_it_calls() {
+    for bridge in BRIDGES {
+        for (n, server) in servers().into_iter().enumerate() {
+            let upstream = server.guarded("good").described(0).start().await;
+            let settings = format!("{PATIENT}[server]\npublic_url = \"{PUBLIC}\"\n[upstream]\nbridge = \"{bridge}\"\n");
+            let gate = Gate::start(&upstream, &settings).await;
+            for client in all_clients(&gate) {
+                let mut answers = each(&client.bearer("bad")).await;
+                answers.push(("initialize", gate.client().hello().await));
+                for (method, answer) in answers {
+                    let url = pointed_to(&answer);
+                    assert_eq!((answer.status, &*answer.raw), (401, REFUSAL), "server {n}, {bridge}, {method}");
+                    assert_eq!(url, format!("{PUBLIC}{}", DOCUMENTS[1]), "server {n}, {bridge}, {method}");
+                }
+            }
+            for path in &DOCUMENTS[..2] {
+                let document = fetched(tasks(&gate), &format!("{PUBLIC}{path}")).await;
+                assert_eq!(document, resource(&format!("{PUBLIC}/mcp"), 0));
+            }
+            // Not about a resource: the server's own words.
+            let other = fetched(tasks(&gate), &format!("{PUBLIC}{}", DOCUMENTS[2])).await;
+            assert_eq!(other, resource(&upstream.url(), 0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn b86_each_upstreams_metadata_is_at_the_path_that_clients_call() {
+    let server = || Upstream::builder().tool("echo", script::echo());
+    let one = server().guarded("a").described(0).start().await;
+    let two = server().guarded("b").described(0).start().await;
+    let settings = format!("[server]\npublic_url = \"{PUBLIC}/\"\n");
+    let gate = Gate::paths(&[("/mcp", &one), ("/solver", &two)], &settings).await;
+    for (path, upstream, token) in [("/mcp", &one, "a"), ("/solver", &two, "b")] {
+        for client in all_clients(&gate) {
+            let url = pointed_to(&client.path(path).bearer("bad").request("tools/list", json!({})).await);
+            assert_eq!(url, format!("{PUBLIC}/.well-known/oauth-protected-resource{path}"));
+            let document = fetched(gate.client(), &format!("{url}?a=b")).await;
+            // The server knows no other path than its own.
+            assert_eq!(upstream.http("GET").pop().expect("it was asked").path, format!("{}?a=b", DOCUMENTS[1]));
+            assert_eq!(document, resource(&format!("{PUBLIC}{path}"), 0));
+        }
+        let served = gate.client().path(path).bearer(token).hello().await;
+        assert_eq!(served.status, 200, "a credential for that resource is the server's");
+    }
+}
+
+#[tokio::test]
+async fn b86_a_document_of_any_size_passes() {
+    for (padding, is_edited) in [(900_000, true), (5_000_000, false)] {
+        let upstream = Upstream::builder().guarded("good").described(padding).start().await;
+        let gate = Gate::start(&upstream, &format!("[server]\npublic_url = \"{PUBLIC}\"\n")).await;
+        let document = fetched(gate.client(), &format!("{PUBLIC}{}", DOCUMENTS[1])).await;
+        let about = if is_edited { format!("{PUBLIC}/mcp") } else { upstream.url() };
+        assert!(document == resource(&about, padding), "{padding}: {} bytes", document.len());
+    }
+}
+
+#[tokio::test]
+async fn b86_without_a_public_address_the_servers_own_words_pass() {
+    let one = Upstream::builder().guarded("a").described(0).start().await;
+    let two = Upstream::builder().guarded("b").described(0).start().await;
+    let gate = Gate::paths(&[("/mcp", &one), ("/solver", &two)], "").await;
+    for (path, upstream) in [("/mcp", &one), ("/solver", &two)] {
+        for client in all_clients(&gate) {
+            let answer = client.path(path).bearer("bad").request("tools/list", json!({})).await;
+            assert_eq!(pointed_to(&answer), upstream.url_at(DOCUMENTS[1]));
+        }
+    }
+    let document = gate.client().path(DOCUMENTS[1]).send("GET", &[], String::new()).await.text().await;
+    assert_eq!(document, resource(&one.url(), 0));
+    let path = "/.well-known/oauth-protected-resource/solver";
+    assert_ne!(gate.client().path(path).send("GET", &[], String::new()).await.status, 200);
+    assert_eq!(two.http("GET").pop().expect("it was asked").path, path);
 }

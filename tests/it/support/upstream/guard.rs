@@ -20,6 +20,12 @@ impl Builder {
         self.0.guard = Some(token);
         self
     }
+
+    /// Its documents say what they are about, as [`resource`] does with as much `padding`.
+    pub fn described(mut self, padding: usize) -> Self {
+        self.0.padding = Some(padding);
+        self
+    }
 }
 
 /// Its challenge.
@@ -32,12 +38,19 @@ pub fn document(path: &str) -> String {
     json!({"document": path}).to_string()
 }
 
+/// A document about `url`, with white space that no writer of JSON makes.
+pub fn resource(url: &str, padding: usize) -> String {
+    format!(r#"{{ "x": "http://in/", "resource" :"{url}", "scopes":[ "a" ],"padding":"{}"}}"#, "x".repeat(padding))
+}
+
 /// Whether it has answered a request because of what its sender has, or lacks.
 pub(super) fn has_answered(call: &mut Call) -> bool {
     let Some(token) = call.shared.settings.guard else { return false };
-    let path = call.request.path.clone();
+    let path = call.request.path.split('?').next().unwrap_or_default().to_owned();
     if DOCUMENTS.contains(&&*path) && call.request.http == "GET" {
-        call.raw(200, &[("content-type", "application/json")], document(&path));
+        let about = format!("http://{}/mcp", call.shared.addr);
+        let text = call.shared.settings.padding.map_or_else(|| document(&path), |padding| resource(&about, padding));
+        call.raw(200, &[("content-type", "application/json")], text);
         return true;
     }
     if call.request.header("authorization").and_then(|credential| credential.strip_prefix("Bearer ")) == Some(token) {

@@ -58,6 +58,7 @@ pub(super) struct Settings {
     native: bool,
     both: bool,
     guard: Option<&'static str>,
+    padding: Option<usize>,
 }
 
 #[derive(Default)]
@@ -107,6 +108,7 @@ impl Upstream {
             native: false,
             both: false,
             guard: None,
+            padding: None,
         })
     }
 
