@@ -168,7 +168,7 @@ impl Held {
         let (leg, limits) = (&self.assignment.leg, limits(&self.assignment));
         let Some(mut request) = round.again(&self.assignment.request) else { return };
         if self.is_joined() {
-            // Its headers are ours: by now others may be wanted, and the client may have another credential.
+            // Its headers are ours: by now others may be wanted. The credential is the one that the session began with.
             request = leg.message(request.body);
         }
         debug!(questions = round.questions.len(), "sending a request again with the answers");

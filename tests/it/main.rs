@@ -71,4 +71,5 @@ mod upstream_tasks;
 mod upwards;
 mod upwards_input;
 mod upwards_later;
+mod upwards_owners;
 mod without_credential;
