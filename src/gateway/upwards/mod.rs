@@ -11,7 +11,7 @@ use http::StatusCode;
 use crate::call::{Answer, Error, Side};
 use crate::jsonrpc::{Envelope, Id, Kind, entries};
 use crate::mcp::{Params, method};
-use crate::session::Session;
+use crate::session::{Session, TooMuch};
 
 use super::caller::Caller;
 use super::{Gateway, Handling, Reply};
@@ -79,9 +79,13 @@ fn remembered(caller: &Caller, message: &Envelope) -> Result<(), Error> {
             }
             repeated.set_log_level(&level);
         }
-        method::SUBSCRIBE => repeated.follow(&text("uri")?),
+        method::SUBSCRIBE => repeated.follow(&text("uri")?).map_err(too_much)?,
         method::UNSUBSCRIBE => repeated.unfollow(&text("uri")?),
         _ => {}
     }
     Ok(())
+}
+
+fn too_much(error: TooMuch) -> Error {
+    Error::InvalidParams(error.to_string())
 }
