@@ -38,11 +38,11 @@ async fn may_lend(task: &Task, caller: &Caller) -> bool {
 }
 
 /// Whether the session that the caller names is one that it may end, listen to, and withdraw calls of: its credential is
-/// accepted there by the upstream, which is asked at most once; or it began the session, where the upstream is shown a
-/// credential of ours instead and accepts everybody.
+/// accepted there by the upstream, which is asked at most once. Where that would say nothing, since the upstream is shown
+/// a credential of ours instead, or does not know the session, the caller must have begun it.
 pub(super) async fn may_use_session(leg: &Leg, who: Identity) -> bool {
     let Some(session) = &leg.session else { return false };
-    if leg.is_judged() {
+    if leg.is_judged() && session.repeated().is_none() {
         return session.knows(leg.credential()) || ask::accepts(leg).await;
     }
     let began = session.began_with(who.credential);

@@ -20,7 +20,7 @@ pub use hub::{Asking, Hub, Need, ROOM, Start, Turn};
 pub use model::{Hello, Kept, Session};
 pub use options::Options;
 pub use patience::{Habit, Patience};
-pub use repeated::Repeated;
+pub use repeated::{Repeated, TooMuch};
 pub use seal::Seal;
 pub use sessions::Sessions;
 pub use subscribers::{News, Place, Subscribed, Subscribers};

@@ -9,11 +9,30 @@ use tokio::sync::Notify;
 use crate::jsonrpc::{Envelope, Object, entries};
 use crate::mcp::{ClientHello, upward};
 
-/// How many resources a session may follow: more are not remembered.
+/// How large `clientInfo` and `capabilities` may be together, in bytes: every request repeats them.
+const MAX_HELLO: usize = 64 << 10;
+/// How many resources a session may follow.
 const MAX_RESOURCES: usize = 1_000;
+/// How long the URI of one may be, and all together, in bytes: every subscription repeats them.
+const MAX_URI: usize = 8 << 10;
+const MAX_URIS: usize = 1 << 20;
+
+/// Why a client's words are not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TooMuch {
+    /// They would be repeated with every request.
+    #[error("clientInfo and capabilities are larger than 64 KiB together")]
+    Hello,
+    /// No resource has such a name.
+    #[error("uri is longer than 8 KiB")]
+    Uri,
+    /// It follows enough of them.
+    #[error("this session follows as many resources as it may, 1000 or 1 MiB of their URIs: unsubscribe from others")]
+    Resources,
+}
 
 /// What is known of a client whose upstream only speaks the stateless era (2026-07-28).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Repeated {
     client_info: Option<String>,
     capabilities: String,
@@ -27,16 +46,29 @@ struct State {
     resources: BTreeSet<String>,
 }
 
+impl Default for Repeated {
+    /// A client that said nothing of itself.
+    fn default() -> Self {
+        Self { client_info: None, capabilities: "{}".into(), state: Mutex::default(), changed: Notify::new() }
+    }
+}
+
 impl Repeated {
     /// Reads the parameters of `initialize`. Of what the client can do, tasks are left out: they are taskgate's.
-    #[must_use]
-    pub fn read(params: Option<&str>) -> Self {
+    ///
+    /// # Errors
+    /// If it says more than is repeated with every request.
+    pub fn read(params: Option<&str>) -> Result<Self, TooMuch> {
         let params = entries(params.unwrap_or_default());
-        Self {
-            client_info: params.get("clientInfo").map(|text| (*text).to_owned()),
-            capabilities: upward::capabilities(params.get("capabilities").copied().unwrap_or("{}")),
-            ..Self::default()
+        let (client_info, capabilities) = (params.get("clientInfo").copied(), params.get("capabilities").copied());
+        if client_info.map_or(0, str::len) + capabilities.map_or(0, str::len) > MAX_HELLO {
+            return Err(TooMuch::Hello);
         }
+        Ok(Self {
+            client_info: client_info.map(str::to_owned),
+            capabilities: upward::capabilities(capabilities.unwrap_or("{}")),
+            ..Self::default()
+        })
     }
 
     /// What is left of it in a record of the session.
@@ -65,11 +97,24 @@ impl Repeated {
     }
 
     /// The client wants to hear of changes to a resource.
-    pub fn follow(&self, uri: &str) {
-        let mut state = self.lock();
-        if state.resources.len() < MAX_RESOURCES && state.resources.insert(uri.to_owned()) {
-            self.changed.notify_waiters();
+    ///
+    /// # Errors
+    /// If that is one too many.
+    pub fn follow(&self, uri: &str) -> Result<(), TooMuch> {
+        if uri.len() > MAX_URI {
+            return Err(TooMuch::Uri);
         }
+        let mut state = self.lock();
+        if state.resources.contains(uri) {
+            return Ok(());
+        }
+        let kept: usize = state.resources.iter().map(String::len).sum();
+        if state.resources.len() >= MAX_RESOURCES || kept + uri.len() > MAX_URIS {
+            return Err(TooMuch::Resources);
+        }
+        state.resources.insert(uri.to_owned());
+        self.changed.notify_waiters();
+        Ok(())
     }
 
     /// It does not want to any more.
@@ -110,7 +155,8 @@ mod tests {
     fn repeats_what_initialize_said() {
         let repeated = Repeated::read(Some(
             r#"{"clientInfo":{"name":"a","version":"1","title":"A"},"capabilities":{"roots":{},"tasks":{}}}"#,
-        ));
+        ))
+        .unwrap();
         repeated.set_log_level("info");
         assert_eq!(
             meta(&repeated),
@@ -133,12 +179,34 @@ mod tests {
         assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({"sampling": {}}));
     }
 
+    #[test]
+    fn a_client_that_says_too_much_of_itself_is_refused() {
+        let hello = |length: usize| format!(r#"{{"clientInfo":"{}","capabilities":{{}}}}"#, "x".repeat(length));
+        assert!(Repeated::read(Some(&hello(MAX_HELLO - 4))).is_ok());
+        assert_eq!(Repeated::read(Some(&hello(MAX_HELLO - 3))).err(), Some(TooMuch::Hello));
+    }
+
+    #[test]
+    fn resources_are_followed_up_to_a_number_and_a_size() {
+        let many = Repeated::default();
+        assert!((0..MAX_RESOURCES).all(|n| many.follow(&n.to_string()).is_ok()));
+        assert_eq!(many.follow("one more"), Err(TooMuch::Resources));
+        assert_eq!(many.follow("7"), Ok(()));
+        let large = Repeated::default();
+        let uri = |n: usize| format!("{n:0MAX_URI$}");
+        assert!((0..MAX_URIS / MAX_URI).all(|n| large.follow(&uri(n)).is_ok()));
+        assert_eq!(large.follow("x"), Err(TooMuch::Resources));
+        assert_eq!(large.follow(&uri(10).repeat(2)), Err(TooMuch::Uri));
+        large.unfollow(&uri(0));
+        assert_eq!(large.follow("x"), Ok(()));
+    }
+
     #[tokio::test]
     async fn tells_when_other_resources_are_followed() {
-        let repeated = Repeated::read(None);
+        let repeated = Repeated::read(None).unwrap();
         let changed = repeated.changed();
-        repeated.follow("a");
-        repeated.follow("b");
+        repeated.follow("a").unwrap();
+        repeated.follow("b").unwrap();
         changed.await;
         let changed = repeated.changed();
         repeated.unfollow("a");

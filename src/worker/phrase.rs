@@ -9,12 +9,12 @@ use crate::call::{Answer, Body, Error};
 use crate::jsonrpc::{Envelope, ErrorObject, entries, error_response, result_response};
 use crate::mcp::{code, header, method, upward};
 use crate::policy::Plan;
-use crate::upstream::{Exchange, Leg, list_tools};
+use crate::upstream::{Leg, list_tools};
 
 use super::answer::failed;
 use super::held::{Held, limits};
 use super::timer::Timer;
-use super::upcall::Upcall;
+use super::upcall::{Upcall, opened};
 
 impl Held {
     /// Whether answers have to be put in other words. What taskgate itself asks outside of a session is read as it is.
@@ -73,7 +73,7 @@ impl Held {
         self.upcall = Upcall::Opening(Box::pin(async move {
             list_again(&leg).await;
             let request = leg.request(Method::POST, body);
-            Exchange::open(&leg.upstream.client, request, limits, None).await
+            opened(leg, request, limits).await
         }));
         let wait = self.assignment.deferral.as_ref().and_then(|deferral| match deferral.plan {
             Plan::Race { threshold } => Some(threshold),

@@ -118,7 +118,7 @@ impl Held {
 
     /// Answers a question in place of the client, unless others share it and may be asked.
     pub(super) fn decline(&mut self, id: &Id, answer: Bytes) {
-        if !self.answer_round(id, &answer) && !self.upcall.passes_on(id) {
+        if !self.decline_round(id, &answer) && !self.upcall.passes_on(id) {
             drop(cancel::deliver(&self.worker.work, &self.assignment.leg, answer));
         }
     }

@@ -21,14 +21,30 @@ use super::deferred::Deferred;
 use super::held::{Held, limits};
 use super::upcall::Upcall;
 
-/// How long an upstream that asks for nothing but to be asked again is left alone.
+/// How long an upstream is left alone that asks for nothing but to be asked again, or what nobody is asked.
 const PAUSE: Duration = Duration::from_millis(250);
+/// How many rounds in a row may be without an answer of the client's.
+const MAX_DECLINED: usize = 20;
 
-/// What one answer asked, until everything is answered.
+/// What one answer asked; once everything is answered, only what the next round has to know of it.
 #[derive(Debug)]
 pub(super) struct Round {
     questions: Vec<Open>,
     request_state: Option<String>,
+    progress: Progress,
+    /// How many rounds with questions in a row, before this one, nobody but taskgate has answered.
+    declined: usize,
+}
+
+/// How far a round is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// The client has answered nothing yet.
+    Unheard,
+    /// It has answered something.
+    Heard,
+    /// The request was sent again.
+    Over,
 }
 
 #[derive(Debug)]
@@ -40,9 +56,10 @@ struct Open {
 }
 
 impl Round {
-    fn new(asked: InputRequired) -> Self {
+    fn new(asked: InputRequired, declined: usize) -> Self {
         let open = |question| Open { id: Id::from_string(QuestionKey::random().as_str()), question, answer: None };
-        Self { questions: asked.questions.into_iter().map(open).collect(), request_state: asked.request_state }
+        let questions = asked.questions.into_iter().map(open).collect();
+        Self { questions, request_state: asked.request_state, progress: Progress::Unheard, declined }
     }
 
     /// The questions as requests under ids of ours.
@@ -55,7 +72,19 @@ impl Round {
     }
 
     fn is_answered(&self) -> bool {
-        self.questions.iter().all(|open| open.answer.is_some())
+        self.progress != Progress::Over && self.questions.iter().all(|open| open.answer.is_some())
+    }
+
+    /// Ends it; returns how many questions it had, and whether the client has answered any.
+    fn end(&mut self) -> (usize, Progress) {
+        let count = std::mem::take(&mut self.questions).len();
+        let progress = std::mem::replace(&mut self.progress, Progress::Over);
+        match progress {
+            Progress::Heard => self.declined = 0,
+            Progress::Unheard if count > 0 => self.declined += 1,
+            Progress::Unheard | Progress::Over => {}
+        }
+        (count, progress)
     }
 
     /// The request again, with the answers; under another id, since it is another request.
@@ -131,7 +160,7 @@ impl Held {
                 *params = params.take().map(|params| upward::question(method, &params, &name));
             }
         }
-        let round = Round::new(asked);
+        let round = Round::new(asked, self.round.as_ref().map_or(0, |before| before.declined));
         let requests = round.requests();
         self.round = Some(round);
         if self.upcall.kind() == Kind::Events
@@ -143,9 +172,17 @@ impl Held {
         requests
     }
 
-    /// Takes the answer to a question of this round, a JSON-RPC response; `false` if it is none of this round's. With
-    /// the last one, the request is sent again.
+    /// Takes the client's answer to a question of this round, a JSON-RPC response; `false` if it is none of this
+    /// round's. With the last one, the request is sent again.
     pub(super) fn answer_round(&mut self, id: &Id, response: &Bytes) -> bool {
+        if let Some(round) = self.round.as_mut().filter(|round| round.questions.iter().any(|open| open.id == *id)) {
+            round.progress = Progress::Heard;
+        }
+        self.decline_round(id, response)
+    }
+
+    /// The same with an answer that taskgate gives in the client's place.
+    pub(super) fn decline_round(&mut self, id: &Id, response: &Bytes) -> bool {
         let Some(open) = self.round.iter_mut().flat_map(|round| &mut round.questions).find(|open| open.id == *id)
         else {
             // Nothing else can be answered in this era.
@@ -164,18 +201,24 @@ impl Held {
 
     /// Sends the request again once everything that was asked is answered.
     fn send_again(&mut self) {
-        let Some(round) = self.round.take_if(|round| round.is_answered()) else { return };
+        let Some(round) = self.round.as_mut().filter(|round| round.is_answered()) else { return };
         let (leg, limits) = (&self.assignment.leg, limits(&self.assignment));
         let Some(mut request) = round.again(&self.assignment.request) else { return };
+        let (questions, progress) = round.end();
+        if round.declined > MAX_DECLINED {
+            let text = format!("it asked {MAX_DECLINED} times in a row what nobody can be asked");
+            self.upcall = Upcall::failed(Error::Protocol(text));
+            return;
+        }
         if self.is_joined() {
-            // Its headers are ours: by now others may be wanted, and the client may have another credential.
+            // Its headers are ours: by now others may be wanted. The credential is the one that the session began with.
             request = leg.message(request.body);
         }
-        debug!(questions = round.questions.len(), "sending a request again with the answers");
-        self.upcall = if round.questions.is_empty() {
-            Upcall::start_after(PAUSE, leg, request, limits)
-        } else {
-            Upcall::start(leg, request, limits)
+        debug!(questions, "sending a request again with the answers");
+        self.upcall = match progress {
+            Progress::Heard => Upcall::start(leg, request, limits),
+            // As fast as it answers, it would be asked for ever.
+            Progress::Unheard | Progress::Over => Upcall::start_after(PAUSE, leg, request, limits),
         };
     }
 }
@@ -205,7 +248,7 @@ mod tests {
     fn a_round_ends_in_the_request_with_every_answer() {
         let asked = r#"{"resultType":"input_required","requestState":"s\"1","inputRequests":{
             "a":{"method":"elicitation/create","params":{"message":"?"}},"b":{"method":"roots/list"}}}"#;
-        let mut round = Round::new(InputRequired::read(asked).unwrap());
+        let mut round = Round::new(InputRequired::read(asked).unwrap(), 0);
         let requests = round.requests();
         assert_eq!(requests.iter().map(Envelope::method).collect::<Vec<_>>(), ["elicitation/create", "roots/list"]);
         assert_ne!(requests[0].id(), requests[1].id());

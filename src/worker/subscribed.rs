@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::{BodyExt, Limited};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use crate::call::Event;
@@ -21,6 +21,8 @@ use super::Worker;
 /// How long to wait before it is opened again, at first and at most.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(30);
+/// How long one must have lasted for the wait to be short again: some are acknowledged and end at once.
+const LASTING: Duration = Duration::from_secs(30);
 /// The lists that may change, as capabilities and filters name them.
 const LISTS: [(&str, &str); 3] =
     [("tools", "toolsListChanged"), ("prompts", "promptsListChanged"), ("resources", "resourcesListChanged")];
@@ -39,12 +41,32 @@ pub(super) struct Subscription {
     worker: Worker,
     leg: Leg,
     limit: usize,
-    wait: Duration,
+    pauses: Pauses,
+}
+
+/// How long to wait between two; longer each time, unless one lasted.
+#[derive(Debug)]
+struct Pauses {
+    next: Duration,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self { next: SHORTEST }
+    }
+}
+
+impl Pauses {
+    fn after(&mut self, lasted: Duration) -> Duration {
+        let pause = if lasted < LASTING { self.next } else { SHORTEST };
+        self.next = (pause * 2).min(LONGEST);
+        pause
+    }
 }
 
 impl Subscription {
     pub(super) fn new(worker: &Worker, leg: &Leg, limit: usize) -> Self {
-        Self { worker: worker.clone(), leg: leg.clone(), limit, wait: SHORTEST }
+        Self { worker: worker.clone(), leg: leg.clone(), limit, pauses: Pauses::default() }
     }
 
     /// Follows it until nobody listens any more.
@@ -64,6 +86,7 @@ impl Subscription {
     /// One subscription, and the pause after it; returns early when another is wanted.
     async fn listen(&mut self, session: &Session, repeated: &Repeated) {
         let mut changed = pin!(repeated.changed());
+        let began = Instant::now();
         let Some(filter) = self.filter(repeated) else { return changed.await };
         let over = tokio::select! {
             over = self.connection(session, &filter) => over,
@@ -72,10 +95,8 @@ impl Subscription {
         if over == Over::Refused {
             return changed.await;
         }
-        let wait = self.wait;
-        self.wait = (wait * 2).min(LONGEST);
         tokio::select! {
-            () = sleep(wait) => {}
+            () = sleep(self.pauses.after(began.elapsed())) => {}
             () = changed => {}
         }
     }
@@ -100,7 +121,7 @@ impl Subscription {
         Some(filter.raw("resourceSubscriptions", &resources).finish())
     }
 
-    async fn connection(&mut self, session: &Session, filter: &str) -> Over {
+    async fn connection(&self, session: &Session, filter: &str) -> Over {
         let id = Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()));
         let params = Object::new().raw("notifications", filter).finish();
         let asked = self.leg.message(request(&id, method::LISTEN, &params));
@@ -123,7 +144,7 @@ impl Subscription {
         }
     }
 
-    async fn read(&mut self, session: &Session, mut stream: EventStream) -> Over {
+    async fn read(&self, session: &Session, mut stream: EventStream) -> Over {
         loop {
             let event = match stream.next().await {
                 Ok(Some(event)) => event,
@@ -137,7 +158,7 @@ impl Subscription {
             let Ok(message) = Envelope::read(data.clone()) else { continue };
             match (message.kind(), message.method()) {
                 (MessageKind::Response, _) => return over(&data),
-                (MessageKind::Notification, method::ACKNOWLEDGED) => self.wait = SHORTEST,
+                (MessageKind::Notification, method::ACKNOWLEDGED) => {}
                 (MessageKind::Notification, name) => {
                     if name == method::TOOLS_LIST_CHANGED {
                         session.set_catalog(None);
@@ -159,5 +180,18 @@ fn over(message: &Bytes) -> Over {
     match error {
         Some(error) if error.code == METHOD_NOT_FOUND => Over::Refused,
         _ => Over::Ended,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_that_lasted_makes_pauses_short_again() {
+        let mut pauses = Pauses::default();
+        let short: Vec<u128> = (0..10).map(|_| pauses.after(Duration::from_secs(1)).as_millis()).collect();
+        assert_eq!(short, [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000]);
+        assert_eq!((pauses.after(LASTING), pauses.after(Duration::ZERO)), (SHORTEST, SHORTEST * 2));
     }
 }

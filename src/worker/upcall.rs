@@ -50,7 +50,7 @@ impl Came {
 }
 
 /// The exchange of a request. In the stateless era no stream is taken up again, and nothing in an answer is a session.
-async fn opened(leg: Leg, request: Outbound, limits: Limits) -> Result<Exchange, Error> {
+pub(super) async fn opened(leg: Leg, request: Outbound, limits: Limits) -> Result<Exchange, Error> {
     let client = &leg.upstream.client;
     match leg.era {
         Era::Handshake => Exchange::open(client, request, limits, Some(leg.resume())).await,

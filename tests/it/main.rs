@@ -73,6 +73,8 @@ mod unread;
 mod upstream_itself;
 mod upstream_tasks;
 mod upwards;
+mod upwards_bounds;
 mod upwards_input;
 mod upwards_later;
+mod upwards_owners;
 mod without_credential;

@@ -152,7 +152,7 @@ async fn a_strangers_answer_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_sent_again_has_the_headers_and_the_credential_of_now() {
+async fn what_is_sent_again_has_the_headers_of_now_and_the_credential_of_the_call() {
     let asks = script::script(|mut call| async move {
         if call.request.json["params"].get("inputResponses").is_some() {
             return call.say("done");
@@ -163,12 +163,13 @@ async fn what_is_sent_again_has_the_headers_and_the_credential_of_now() {
     let schema = json!({"inputSchema": {"type": "object", "properties": {"r": {"x-mcp-header": "Region"}}}});
     let upstream = Upstream::builder().modern().tool_with("routed", &schema, asks).start().await;
     let gate = Gate::start(&upstream, PATIENT).await;
-    let client = gate.client().bearer("old").capabilities(json!({"elicitation": {}})).open().await;
+    let client = gate.client().bearer("own").capabilities(json!({"elicitation": {}})).open().await;
     let call = json!({"name": "routed", "arguments": {"r": "us"}});
     let mut stream = client.post(client.body("7", "tools/call", call)).await.events();
     let question = stream.message().await.unwrap();
-    let client = client.bearer("new");
     client.tools().await.result();
+    let other = gate.client().bearer("other").in_session(client.session.as_deref());
+    assert_eq!(other.tools().await.status, 404);
     client.answer(&question, json!({"action": "accept"})).await;
     assert_eq!(stream.message().await.unwrap()["result"]["content"][0]["text"], "done");
     let calls = upstream.calls("routed");
@@ -176,5 +177,5 @@ async fn what_is_sent_again_has_the_headers_and_the_credential_of_now() {
         calls.iter().map(|call| call.header("mcp-param-region")).collect::<Vec<_>>(),
         [None, Some("us"), Some("us")]
     );
-    assert_eq!(calls[2].header("authorization"), Some("Bearer new"));
+    assert_eq!(calls[2].header("authorization"), Some("Bearer own"));
 }

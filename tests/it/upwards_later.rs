@@ -108,10 +108,13 @@ async fn a_stranger_does_not_listen() {
     let session = client.session.as_deref();
     let stranger = gate.client().bearer("bad").in_session(session);
     assert_eq!(stranger.listen().await.status, 403);
-    assert_eq!(stranger.request("logging/setLevel", json!({"level": "info"})).await.status, 403);
-    // A rotated one is accepted.
-    let same = gate.client().bearer("new").in_session(session);
-    assert_eq!(same.listen().await.status, 200);
+    assert_eq!(stranger.request("logging/setLevel", json!({"level": "info"})).await.status, 404);
+    // That the server accepts another one does not make it the session's: a rotated one begins a new session.
+    let rotated = gate.client().bearer("new").in_session(session);
+    assert_eq!(rotated.listen().await.status, 403);
+    assert_eq!(rotated.request("logging/setLevel", json!({"level": "info"})).await.status, 404);
+    assert_eq!(gate.client().bearer("new").open().await.listen().await.status, 200);
+    assert_eq!(client.listen().await.status, 200);
 }
 
 #[tokio::test]

@@ -14,11 +14,13 @@ use crate::jsonrpc::{Envelope, Id, entries, request, result_response};
 use crate::mcp::{ClientHello, STATELESS, Version, header, method, upward};
 use crate::session::Repeated;
 use crate::upstream::{Bridge, Facts, Speaks, ask};
+use crate::worker::failed;
 
 use super::super::caller::Caller;
 use super::super::forward::response_of;
 use super::super::hello::{Greeting, result_in};
 use super::super::{Framing, Gateway, Reply};
+use super::too_much;
 
 /// How long a server may take to say what it speaks.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,18 +41,24 @@ impl Gateway {
         if upstream.options.bridging.bridge == Bridge::Off || upstream.facts.handshake() == Speaks::Yes {
             return None;
         }
-        let repeated = Arc::new(Repeated::read(message.params()));
-        let leg = caller.leg.clone().repeating(repeated.clone());
+        let repeated = Repeated::read(message.params()).map(Arc::new);
+        let leg = caller.leg.clone().repeating(repeated.clone().unwrap_or_default());
         let found = timeout(PATIENCE, ask(&leg, method::DISCOVER, "{}")).await.ok()??;
         let found = std::str::from_utf8(&found).ok().filter(|found| learn(&upstream.facts, found))?;
         info!(path = &*upstream.options.path, "the upstream only speaks {STATELESS}: its sessions are opened here");
-        Some(self.open_upwards(caller, (message, id), (found, repeated), HeaderMap::new()))
+        Some(match repeated {
+            Ok(repeated) => self.open_upwards(caller, (message, id), (found, repeated), HeaderMap::new()),
+            Err(error) => failed(&too_much(error), id, caller.standing()),
+        })
     }
 
     /// `initialize` in front of an upstream that is known to speak only the stateless era.
     pub(in crate::gateway) fn hello_upwards(&self, mut caller: Caller, message: &Envelope, id: &Id) -> Reply {
+        let repeated = match Repeated::read(message.params()) {
+            Ok(repeated) => Arc::new(repeated),
+            Err(error) => return self.fails(&caller, id, &too_much(error)),
+        };
         let plain = caller.leg.clone();
-        let repeated = Arc::new(Repeated::read(message.params()));
         caller.leg = plain.clone().repeating(repeated.clone());
         let (told, head) = oneshot::channel();
         let mut assignment = self.assignment(&caller, request(id, method::DISCOVER, "{}"), id);

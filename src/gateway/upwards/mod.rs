@@ -11,10 +11,10 @@ use http::StatusCode;
 use crate::call::{Answer, Error, Side};
 use crate::jsonrpc::{Envelope, Id, Kind, entries};
 use crate::mcp::{Params, method};
-use crate::session::Session;
+use crate::session::{Session, TooMuch};
 
 use super::caller::Caller;
-use super::{Gateway, Handling, Reply, access, forbidden};
+use super::{Gateway, Handling, Reply};
 
 pub(super) use hello::is_refused;
 
@@ -22,12 +22,16 @@ pub(super) use hello::is_refused;
 const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 impl Gateway {
-    /// Any message in a session that the upstream knows nothing of.
+    /// Any message in a session that the upstream knows nothing of: it would accept whoever brings a valid credential,
+    /// so the session belongs to the one that began it. To others it is over, and their clients begin one of their own.
     pub(super) fn upwards(&self, caller: Caller, message: Envelope, params: &Params<'_>) -> Handling {
+        if caller.session().is_some_and(|session| !session.began_with(caller.credential())) {
+            return caller.reply(self.refuse(&caller, &message, &Error::SessionEnded)).into();
+        }
         match (message.kind(), message.id().cloned()) {
             (Kind::Request, Some(id)) => match message.method() {
                 method::PING | method::SET_LEVEL | method::SUBSCRIBE | method::UNSUBSCRIBE => {
-                    self.later(|gateway| async move { gateway.settled(&caller, &message, &id).await })
+                    self.settled(&caller, &message, &id).into()
                 }
                 _ => self.request(caller, message, params, &id),
             },
@@ -49,13 +53,9 @@ impl Gateway {
     }
 
     /// What the session itself is asked, whose memory is here.
-    async fn settled(&self, caller: &Caller, message: &Envelope, id: &Id) -> Reply {
+    fn settled(&self, caller: &Caller, message: &Envelope, id: &Id) -> Reply {
         if let Err(error) = caller.check_version() {
             return self.fails(caller, id, &error);
-        }
-        if !access::may_use_session(&caller.leg, caller.identity).await {
-            self.tally(caller).done(Side::Client);
-            return caller.reply(forbidden());
         }
         match remembered(caller, message) {
             Ok(()) => self.says(caller, id, "{}".to_owned()),
@@ -79,9 +79,13 @@ fn remembered(caller: &Caller, message: &Envelope) -> Result<(), Error> {
             }
             repeated.set_log_level(&level);
         }
-        method::SUBSCRIBE => repeated.follow(&text("uri")?),
+        method::SUBSCRIBE => repeated.follow(&text("uri")?).map_err(too_much)?,
         method::UNSUBSCRIBE => repeated.unfollow(&text("uri")?),
         _ => {}
     }
     Ok(())
+}
+
+fn too_much(error: TooMuch) -> Error {
+    Error::InvalidParams(error.to_string())
 }

@@ -36,10 +36,11 @@ pub struct Alike {
 
 impl Alike {
     /// What a call by `caller` has in common with its equals. `None` if it has none: without a session nobody shares,
-    /// nor do calls whose arguments cannot be compared.
+    /// nor do calls whose arguments cannot be compared. Nor does who is joined to an upstream of another era: that one
+    /// asks by ending the exchange, and each call would have to go on by itself after all.
     #[must_use]
     pub fn new(leg: &Leg, caller: Identity, tool: &str, arguments: Option<&str>) -> Option<Self> {
-        caller.session?;
+        caller.session.filter(|_| leg.repeated().is_none())?;
         Some(Self {
             path: leg.upstream.options.path.clone(),
             uri: leg.uri().clone(),
