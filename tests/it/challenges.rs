@@ -167,8 +167,10 @@ async fn b86_who_follows_a_challenge_finds_metadata_about_what_it_calls() {
             let upstream = server.guarded("good").described(0).start().await;
             let settings = format!("{PATIENT}[server]\npublic_url = \"{PUBLIC}\"\n[upstream]\nbridge = \"{bridge}\"\n");
             let gate = Gate::start(&upstream, &settings).await;
-            for client in all_clients(&gate) {
+            for (of_clients, client) in all_clients(&gate).into_iter().enumerate() {
                 let mut answers = each(&client.bearer("bad")).await;
+                // Without `_meta` it is no request of its era, whoever sends it.
+                answers.retain(|(method, _)| of_clients > 0 || *method != "server/discover");
                 answers.push(("initialize", gate.client().hello().await));
                 for (method, answer) in answers {
                     let url = pointed_to(&answer);
