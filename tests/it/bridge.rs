@@ -12,6 +12,7 @@ use crate::support::{Client, Gate, Home, Latch, PATIENT, Upstream, eventually, m
 mod answers;
 mod input;
 mod reads;
+mod restarts;
 mod sessions;
 
 const ALWAYS: &str = "[upstream]\nbridge = \"always\"\n";
