@@ -22,6 +22,8 @@ async fn news_come_on_the_streams_of_calls_and_the_server_is_not_asked_for_anoth
     let filter = json!({"toolsListChanged": true, "resourceSubscriptions": ["x://1"]});
     let (mut stream, honoured) = Stream::open(&owner, "1", filter.clone()).await;
     assert_eq!(honoured, filter, "it can be told of on a call's stream");
+    let second = gate.client().bearer("b").stateless(json!({}));
+    let (_second, _) = Stream::open(&second, "2", json!({"toolsListChanged": true})).await;
     for _ in 0..3 {
         owner.call("change", json!({"method": "notifications/tools/list_changed"})).await.result();
         assert_eq!(stream.next().await["method"], "notifications/tools/list_changed");
@@ -30,7 +32,7 @@ async fn news_come_on_the_streams_of_calls_and_the_server_is_not_asked_for_anoth
     }
     tokio::time::sleep(ms(300)).await;
     assert_eq!(upstream.http("GET").len(), 1, "it has said that there are no such streams");
-    assert_eq!(upstream.of("initialize").len(), 1, "and its session is not lost for that");
+    assert_eq!(upstream.of("initialize").len(), 2, "and no session is lost for that");
     drop(stream);
     eventually("it is left", || upstream.of("resources/unsubscribe").len() == 1).await;
 }
