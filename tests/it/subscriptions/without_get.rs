@@ -33,6 +33,7 @@ async fn news_come_on_the_streams_of_calls_and_the_server_is_not_asked_for_anoth
     tokio::time::sleep(ms(300)).await;
     assert_eq!(upstream.http("GET").len(), 1, "it has said that there are no such streams");
     assert_eq!(upstream.of("initialize").len(), 2, "and no session is lost for that");
+    assert!(upstream.of("ping").is_empty(), "nor thought to be");
     drop(stream);
     eventually("it is left", || upstream.of("resources/unsubscribe").len() == 1).await;
 }
