@@ -74,11 +74,12 @@ impl Gateway {
         }
     }
 
-    /// Sessions that were deleted before a restart while their calls ran: the upstream still has to hear of it.
+    /// Sessions that were deleted before a restart while their calls ran, and those that no client has: the upstream
+    /// still has to hear of their end.
     pub(super) fn end_what_was_deleted(&self) {
         for route in &self.inner.routes {
             let sessions = route.upstream.sessions.all();
-            for session in sessions.into_iter().filter(|session| session.is_ended() && session.calls.is_busy()) {
+            for session in sessions.into_iter().filter(|session| session.is_ended()) {
                 let leg = Leg::of_absent(route.upstream.clone(), Some(session.clone()), (None, None), None);
                 self.delete_when_idle(leg, session);
             }

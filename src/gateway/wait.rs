@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::call::{Answer, Error, Outgoing, Outlet, Side, outlet};
 use crate::dialect::core;
@@ -127,24 +127,21 @@ impl Gateway {
         &self,
         caller: &Caller,
         task: TaskId,
-        mut until: Option<Instant>,
+        until: Option<Instant>,
         carried: Option<&Carried>,
     ) -> Result<Option<Task>, StoreError> {
-        let longest = caller.received + self.patience(caller, LONGEST_WAIT);
-        loop {
-            let now = self.ended_or_asked(caller, task, until).await?;
-            let runs = now.as_ref().is_some_and(|task| task.status.ended().is_none());
-            match until {
-                Some(at) if runs && at < longest && carried.is_some_and(Carried::asks) => {
-                    until = Some((at + STEP).min(longest));
-                }
-                _ => return Ok(now),
-            }
+        let now = self.ended_or_asked(caller, task, until).await?;
+        let runs = now.as_ref().is_some_and(|task| task.status.ended().is_none());
+        let Some(carried) = carried.filter(|carried| until.is_some() && runs && carried.asks()) else { return Ok(now) };
+        let tasks = &self.inner.worker.tasks;
+        let (longest, ended) = (caller.received + self.patience(caller, LONGEST_WAIT), tasks.ended(task));
+        // That a question is open is known here: the store need not be asked.
+        while carried.asks() && !ended.is_cancelled() && Instant::now() < longest {
+            drop(timeout_at(longest.min(Instant::now() + STEP), ended.cancelled()).await);
         }
+        tasks.get(task).await
     }
-}
 
-impl Gateway {
     /// Waits until the task ends, or until `until`; for a client of the stateless era also until it asks something.
     async fn ended_or_asked(
         &self,
@@ -153,17 +150,16 @@ impl Gateway {
         until: Option<Instant>,
     ) -> Result<Option<Task>, StoreError> {
         let tasks = &self.inner.worker.tasks;
-        loop {
-            let look = match caller.era {
-                Era::Handshake => until,
-                Era::Stateless => Some(until.map_or(Instant::now() + STEP, |until| until.min(Instant::now() + STEP))),
-            };
-            let now = tasks.wait(task, look).await?;
-            let over = look == until || now.as_ref().is_none_or(|task| task.status.ended().is_some());
-            if over || now.as_ref().is_some_and(|task| askable(caller, task).next().is_some()) {
+        let Some(until) = until.filter(|_| caller.era == Era::Stateless) else { return tasks.wait(task, until).await };
+        let observer = tasks.observe([task]);
+        while timeout_at(until, observer.next()).await.is_ok() {
+            let now = tasks.get(task).await?;
+            let runs = now.as_ref().is_some_and(|task| task.status.ended().is_none());
+            if !runs || now.as_ref().is_some_and(|task| askable(caller, task).next().is_some()) {
                 return Ok(now);
             }
         }
+        tasks.get(task).await
     }
 }
 

@@ -103,6 +103,12 @@ impl Tasks {
         self.inner.engine.is_durable()
     }
 
+    /// Whether no other process uses the store.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        !self.inner.is_shared
+    }
+
     /// A random secret that lives as long as the store: what is keyed with it can be told after a restart.
     ///
     /// # Errors
@@ -138,7 +144,7 @@ impl Tasks {
 
     /// Writes down what is under way and closes the store, unless others use it; whatever is asked later fails.
     pub async fn close(&self) {
-        if !self.inner.is_shared {
+        if self.is_alone() {
             self.inner.engine.close().await;
         }
     }

@@ -70,8 +70,7 @@ impl Worker {
         };
         let session = match &known.session {
             Some(id) => {
-                let known = self.session(&upstream, id).await.inspect_err(|error| warn!(%error, "a session is lost"));
-                let session = known.ok().flatten().unwrap_or_else(|| upstream.sessions.find_or_adopt(id));
+                let session = self.session_of(&upstream, id, known.clientless).await;
                 session.began_with(task.owner.creator().credential);
                 Some(session)
             }
@@ -87,6 +86,18 @@ impl Worker {
         task.status.questions().iter().for_each(|question| port.asked(&question.key));
         let permit = self.limits.permit_for_taken_over(&task.owner);
         Ok(Taken { task, known, upstream, session, ticket, permit, port })
+    }
+
+    /// The session of a task that was taken over. One that no client has is at its end, unless calls of other processes
+    /// may be in it: the upstream hears of that when all that was taken over has ended, as of any that was deleted.
+    async fn session_of(&self, upstream: &Upstream, id: &str, is_clientless: bool) -> Arc<Session> {
+        let is_new = upstream.sessions.find(id).is_none();
+        let known = self.session(upstream, id).await.inspect_err(|error| warn!(%error, "a session is lost"));
+        let session = known.ok().flatten().unwrap_or_else(|| upstream.sessions.find_or_adopt(id));
+        if is_clientless && is_new && self.tasks.is_alone() {
+            session.end();
+        }
+        session
     }
 
     /// The session with this id, as it is known here, else as it was written down.

@@ -34,6 +34,9 @@ pub(super) struct Known {
     /// The era of the way there.
     #[serde(default)]
     pub(super) stateless: bool,
+    /// Whether no client has the session, as when it was opened for a stateless one: it ends with its last call.
+    #[serde(default)]
+    pub(super) clientless: bool,
     /// Headers that repeat arguments of the request.
     #[serde(default)]
     pub(super) argument_headers: Vec<(String, String)>,
@@ -116,6 +119,7 @@ impl Held {
             input_timeout: assignment.input_timeout,
             max_result: assignment.max_result,
             stateless: leg.era == Era::Stateless,
+            clientless: assignment.kept.is_some() || leg.session.as_ref().is_some_and(|session| session.is_ended()),
             argument_headers: request.map(|_| leg.argument_headers()).unwrap_or_default(),
             request: request.map(|body| String::from_utf8_lossy(body).into_owned()),
         };

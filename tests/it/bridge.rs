@@ -12,6 +12,8 @@ use crate::support::{Client, Gate, Home, Latch, PATIENT, Upstream, eventually, m
 mod answers;
 mod input;
 mod leaving;
+mod reads;
+mod restarts;
 mod sessions;
 mod their_tasks;
 

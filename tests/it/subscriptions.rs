@@ -9,8 +9,10 @@ use crate::support::{Client, Gate, Latch, Upstream, eventually, ms, soon};
 
 mod bounds;
 mod bridged;
+mod endings;
 mod merged;
 mod tasks;
+mod without_get;
 
 const TAG: &str = "io.modelcontextprotocol/subscriptionId";
 const ALWAYS: &str = "[upstream]\nbridge = \"always\"\n";

@@ -5,17 +5,18 @@
 //! other sessions of the upstream (see [`crate::session::Subscribers`] for whom they concern). A session that is lost,
 //! as by a restart of the server, is replaced while the client listens.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::future::pending;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use dashmap::DashMap;
+use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::debug;
 
 use crate::call::Answer;
@@ -31,7 +32,7 @@ use super::{Crossing, Lease};
 
 /// How long a stream to the upstream may take to begin before the client is told that it listens.
 const BEGUN: Duration = Duration::from_millis(250);
-/// How long a server may take to answer, and how many resources are subscribed to at a time.
+/// How long a server may take to answer, to all that one listener subscribes to; how many it is asked of at a time.
 const ANSWERED: Duration = Duration::from_secs(10);
 const AT_A_TIME: usize = 16;
 /// How long after a session was lost another is opened, at first and at most.
@@ -45,11 +46,11 @@ pub(in crate::gateway) struct Told {
     upkeep: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// The resources that are subscribed to in one session: by how many. Locked while the server is told of a change, so
-/// that it hears of them in the order in which they are made.
+/// The resources that are subscribed to in one session: by how many. Each is locked while the server is told of a
+/// change, so that it hears of them in the order in which they are made, and nobody waits for what others wait for.
 #[derive(Debug, Default)]
 pub(super) struct Resources {
-    counts: Mutex<HashMap<String, usize>>,
+    counts: DashMap<String, Arc<Mutex<usize>>>,
 }
 
 /// One stay in a session.
@@ -204,42 +205,49 @@ impl Drop for Stay {
 
 impl Resources {
     /// One more wants to hear of these; the server is told of each that nobody wanted before. Returns those that the
-    /// server tells of.
-    async fn enter(&self, leg: &Leg, uris: Vec<String>) -> Vec<String> {
-        let mut counts = self.counts.lock().await;
-        let (known, new): (Vec<_>, Vec<_>) = uris.into_iter().partition(|uri| counts.contains_key(uri));
-        let mut entered = known;
-        for uris in new.chunks(AT_A_TIME) {
-            let taken = join_all(uris.iter().map(|uri| told(leg, method::SUBSCRIBE, uri))).await;
-            entered.extend(uris.iter().zip(taken).filter(|(_, is_taken)| *is_taken).map(|(uri, _)| uri.clone()));
-        }
-        for uri in &entered {
-            *counts.entry(uri.clone()).or_default() += 1;
-        }
-        entered
+    /// server tells of, as far as it says so in time.
+    async fn enter(&self, leg: &Leg, mut uris: Vec<String>) -> Vec<String> {
+        let entered = std::sync::Mutex::new(HashSet::new());
+        let all = stream::iter(&uris).for_each_concurrent(AT_A_TIME, |uri| async {
+            let mut count = self.count(uri).lock_owned().await;
+            if *count > 0 || told(leg, method::SUBSCRIBE, uri).await {
+                *count += 1;
+                entered.lock().unwrap_or_else(PoisonError::into_inner).insert(uri.clone());
+            }
+        });
+        drop(timeout(ANSWERED, all).await);
+        let entered = entered.into_inner().unwrap_or_else(PoisonError::into_inner);
+        uris.iter().for_each(|uri| self.tidy(uri));
+        uris.retain(|uri| entered.contains(uri));
+        uris
     }
 
     /// One less does; the server is told of each that nobody wants any more.
     async fn leave(&self, leg: &Leg, uris: Vec<String>) {
-        let mut counts = self.counts.lock().await;
-        let mut unwanted = Vec::new();
-        for uri in uris {
-            match counts.get_mut(&uri) {
-                Some(count) if *count > 1 => *count -= 1,
-                _ => {
-                    counts.remove(&uri);
-                    unwanted.push(uri);
-                }
+        let until = Instant::now() + ANSWERED;
+        let all = stream::iter(&uris).for_each_concurrent(AT_A_TIME, |uri| async {
+            let mut count = self.count(uri).lock_owned().await;
+            *count -= 1;
+            if *count == 0 {
+                drop(timeout_at(until, told(leg, method::UNSUBSCRIBE, uri)).await);
             }
-        }
-        for uris in unwanted.chunks(AT_A_TIME) {
-            join_all(uris.iter().map(|uri| told(leg, method::UNSUBSCRIBE, uri))).await;
-        }
+        });
+        all.await;
+        uris.iter().for_each(|uri| self.tidy(uri));
+    }
+
+    fn count(&self, uri: &str) -> Arc<Mutex<usize>> {
+        self.counts.entry(uri.to_owned()).or_default().clone()
+    }
+
+    /// Forgets a resource that nobody wants, and nobody is about to.
+    fn tidy(&self, uri: &str) {
+        self.counts.remove_if(uri, |_, count| Arc::strong_count(count) == 1 && count.try_lock().is_ok_and(|n| *n == 0));
     }
 }
 
 /// Whether the server takes this request about a resource.
 async fn told(leg: &Leg, method: &str, uri: &str) -> bool {
     let params = Object::new().string("uri", uri).finish();
-    matches!(timeout(ANSWERED, ask(leg, method, &params)).await, Ok(Some(_)))
+    ask(leg, method, &params).await.is_some()
 }

@@ -124,6 +124,38 @@ async fn resources_are_counted_per_session() {
 }
 
 #[tokio::test]
+async fn a_resource_that_the_server_is_slow_about_holds_up_nobody_else_of_the_session() {
+    let latch = Latch::new();
+    let slow = latch.clone();
+    let subscribe = script(move |mut call| {
+        let slow = slow.clone();
+        async move {
+            if call.request.json["params"]["uri"] == "x://slow" {
+                slow.passed().await;
+            }
+            call.result(&json!({}));
+        }
+    });
+    let upstream = telling().on("resources/subscribe", subscribe).start().await;
+    let gate = Gate::start(&upstream, ALWAYS).await;
+    let owner = client(&gate).bearer("a");
+    let waits = Stream::open(&owner, "1", json!({"resourceSubscriptions": ["x://slow", "x://1"]}));
+    let others = async {
+        eventually("the first waits", || upstream.of("resources/subscribe").len() == 2).await;
+        let (mut other, honoured) = Stream::open(&owner, "2", json!({"resourceSubscriptions": ["x://1"]})).await;
+        assert_eq!(honoured, json!({"resourceSubscriptions": ["x://1"]}));
+        upstream.push(&updated("x://1"));
+        assert_eq!(other.next().await["params"]["uri"], "x://1");
+        latch.open();
+        other
+    };
+    let ((first, honoured), other) = tokio::join!(waits, others);
+    assert_eq!(honoured, json!({"resourceSubscriptions": ["x://slow", "x://1"]}), "it was answered in time");
+    drop((first, other));
+    eventually("both are left", || upstream.of("resources/unsubscribe").len() == 2).await;
+}
+
+#[tokio::test]
 async fn a_session_of_its_own_lives_as_long_as_the_stream() {
     let upstream = telling().start().await;
     let gate = Gate::start(&upstream, ALWAYS).await;
