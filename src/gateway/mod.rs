@@ -274,7 +274,7 @@ impl Gateway {
 
     fn tally(&self, caller: &Caller) -> Tally {
         Tally {
-            metrics: self.inner.worker.metrics.clone(),
+            metrics: Some(self.inner.worker.metrics.clone()),
             method: caller.method,
             dialect: caller.dialect.word(),
             received: caller.received,
@@ -282,7 +282,7 @@ impl Gateway {
     }
 
     fn tally_of(&self, method: &'static str, received: Instant) -> Tally {
-        Tally { metrics: self.inner.worker.metrics.clone(), method, dialect: "none", received }
+        Tally { metrics: Some(self.inner.worker.metrics.clone()), method, dialect: "none", received }
     }
 
     /// An answer of taskgate's own that says `result`.

@@ -121,8 +121,8 @@ pub struct Deferral {
 /// Counts one request once, when its answer is known.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    /// Where it is counted.
-    pub metrics: Metrics,
+    /// Where it is counted; nowhere if it is a request of taskgate's own.
+    pub metrics: Option<Metrics>,
     /// Its method.
     pub method: &'static str,
     /// The dialect it is answered in.
@@ -134,6 +134,8 @@ pub struct Tally {
 impl Tally {
     /// It was answered; `side` failed if any.
     pub fn done(&self, side: Side) {
-        self.metrics.request(self.method, self.dialect, side, self.received.elapsed());
+        if let Some(metrics) = &self.metrics {
+            metrics.request(self.method, self.dialect, side, self.received.elapsed());
+        }
     }
 }

@@ -232,7 +232,7 @@ impl Worker {
             deferral: None,
             alike: None,
             kept: None,
-            tally: Tally { metrics: self.metrics.clone(), method: "tools/call", dialect: "none", received },
+            tally: Tally { metrics: Some(self.metrics.clone()), method: "tools/call", dialect: "none", received },
             leg,
         }
     }

@@ -14,7 +14,7 @@ use http::StatusCode;
 use sha2::{Digest, Sha256};
 use tracing::debug;
 
-use crate::call::{Answer, Error, Outgoing, Outlet, Step, Steps, outlet};
+use crate::call::{Answer, Error, Outgoing, Outlet, Side, Step, Steps, outlet};
 use crate::jsonrpc::{Envelope, Id, canonical, entries, rope_response};
 use crate::mcp::rounds::Retry;
 use crate::mcp::{Params, STATELESS, downward, method, routing};
@@ -121,9 +121,13 @@ impl Crossing {
         for attempt in 1..=ATTEMPTS {
             let lease = match self.lease(pool::Purpose::Request).await {
                 Ok(lease) => lease,
-                Err(answer) => return to.done(self.phrase(None).answer(answer)).await,
+                Err(answer) => {
+                    self.gateway.tally(&self.caller()).done(Side::Upstream);
+                    return to.done(self.phrase(None).answer(answer)).await;
+                }
             };
             if self.message.method() == method::DISCOVER {
+                self.gateway.tally(&self.caller()).done(Side::None);
                 return to.done(self.discovered(lease.opened())).await;
             }
             let phrase = self.phrase(Some(lease.opened()));

@@ -135,6 +135,8 @@ impl Gateway {
         assignment.request = leg.request(Method::POST, assignment.request.body.clone());
         (assignment.head, assignment.log, assignment.inline) = (Some(told), None, usize::MAX);
         assignment.max_runtime = Some(OPENED);
+        // What its client asked is counted when that is answered.
+        assignment.tally.metrics = None;
         let mut steps = self.inner.worker.start(assignment);
         let answer = loop {
             match steps.recv().await {

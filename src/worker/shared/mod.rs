@@ -182,7 +182,7 @@ mod tests {
             deferral: None,
             alike: None,
             kept: None,
-            tally: Tally { metrics: Metrics::new(), method: "x", dialect: "x", received },
+            tally: Tally { metrics: Some(Metrics::new()), method: "x", dialect: "x", received },
             leg: leg.clone(),
         }
     }

@@ -224,3 +224,19 @@ async fn a_client_that_leaves_while_a_session_is_opened_leaves_it_to_the_next() 
     let sessions: HashSet<_> = upstream.calls("fast").iter().map(|call| call.session().map(str::to_owned)).collect();
     assert!(sessions.contains(&Some("only".to_owned())), "{sessions:?}");
 }
+
+#[tokio::test]
+async fn each_request_is_counted_once_whatever_it_took_upstream() {
+    let upstream = Upstream::builder().tool("fast", script::says("fast end")).start().await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    for client in [tasks(&gate), tasks(&gate).bearer("a")] {
+        client.request("server/discover", json!({})).await.result();
+        assert_eq!(client.call("fast", json!({})).await.text(), "fast end");
+    }
+    let (_, told) = gate.admin("/metrics").await;
+    let counted = |method: &str| -> u64 {
+        let lines = told.lines().filter(|line| line.contains("requests_total{") && line.contains(method));
+        lines.map(|line| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)).sum()
+    };
+    assert_eq!((counted("server/discover"), counted("tools/call"), counted("initialize")), (2, 2, 0), "{told}");
+}
