@@ -64,6 +64,7 @@ pub struct App {
     admin_addr: Option<SocketAddr>,
     drain_timeout: Duration,
     worker: Worker,
+    gateway: Gateway,
     readiness: Readiness,
 }
 
@@ -133,9 +134,9 @@ impl App {
             drop(work.spawn(admin.serve(readiness.clone(), metrics, work.clone())));
         }
         let addr = listener.addr();
-        drop(work.spawn(listener.serve(Front(gateway), work.clone())));
+        drop(work.spawn(listener.serve(Front(gateway.clone()), work.clone())));
         info!(%addr, admin = admin_addr.map(tracing::field::display), "listening");
-        Ok(Self { addr, admin_addr, drain_timeout: config.drain_timeout, worker, readiness })
+        Ok(Self { addr, admin_addr, drain_timeout: config.drain_timeout, worker, gateway, readiness })
     }
 
     /// Where clients connect, with the real port.
@@ -199,6 +200,7 @@ impl App {
             }
             tokio::time::sleep(LOOK_EVERY.min(until.saturating_duration_since(Instant::now()))).await;
         }
+        self.gateway.close_bridges(Duration::ZERO);
         self.stop();
         self.closed().await;
     }

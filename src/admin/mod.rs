@@ -141,7 +141,7 @@ impl Pages {
         if self.work.is_draining() {
             text.push_str("draining\n");
         }
-        for reason in self.readiness.reasons() {
+        for reason in self.readiness.reasons().iter().filter(|reason| **reason != "draining") {
             writeln!(text, "{reason}").expect("a string takes whatever is written");
         }
         match text.as_str() {

@@ -116,7 +116,13 @@ impl Gateway {
                     facts.told_nothing(way);
                     debug!(%error, "an upstream cannot be asked what it speaks");
                 }
-                Err(_) => facts.told_nothing(way),
+                Err(_) => {
+                    facts.told_nothing(way);
+                    // Too slow to say so: what is to be translated in any case is.
+                    if route.upstream.options.bridging.bridge == Bridge::Always {
+                        return Ground::Bridged;
+                    }
+                }
             }
         }
         match facts.stateless_on(way) {

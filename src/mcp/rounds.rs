@@ -46,6 +46,12 @@ pub struct Retry<'a> {
 }
 
 impl<'a> Retry<'a> {
+    /// Whether `params` brings something as `requestState` that is no text.
+    #[must_use]
+    pub fn is_odd(params: Option<&str>) -> bool {
+        entries(params.unwrap_or_default()).get(REQUEST_STATE).is_some_and(|raw| string(raw).is_none())
+    }
+
     /// Looks into the text of `params`.
     #[must_use]
     pub fn read(params: Option<&'a str>) -> Self {

@@ -94,6 +94,9 @@ impl Gateway {
 
     fn check_crossing(&self, caller: &Caller, request: &Request, message: &Envelope) -> Result<(), Error> {
         stateless::checked(request, message)?;
+        if Retry::is_odd(message.params()) {
+            return Err(retry::rejected());
+        }
         if REMOVED.contains(&message.method()) {
             return Err(Error::MethodNotFound(format!("{} is not part of {STATELESS}", message.method())));
         }
@@ -261,6 +264,7 @@ impl Crossing {
             token: meta.progress_token.map(|clients| (ours(), clients.to_owned())),
             log_level: meta.log_level.map(Cow::into_owned),
             server_info: opened.and_then(|opened| opened.server_info.clone()),
+            session: opened.map(|opened| opened.session.id.clone()),
             method: self.message.method().to_owned(),
             id: self.id.clone(),
         }

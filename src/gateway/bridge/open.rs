@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, oneshot};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::{debug, info};
 
 use crate::call::{Answer, Step};
@@ -207,20 +207,23 @@ impl Gateway {
         if let Ok(room) = room.clone().try_acquire_owned() {
             return room;
         }
-        for idle in self.inner.pools.take_idle(Duration::ZERO) {
-            drop(idle.close());
-        }
+        self.close_bridges(Duration::ZERO);
         room.acquire_owned().await.expect("it is never closed")
     }
 
-    /// Closes sessions for stateless clients that no request has used for a while. For ever; cancel safe.
+    /// Closes the sessions for stateless clients that no request has used for this long.
+    pub fn close_bridges(&self, idle: Duration) {
+        for opened in self.inner.pools.take_idle(idle) {
+            drop(opened.close());
+        }
+    }
+
+    /// The same for those that were not used for a while. For ever; cancel safe.
     pub async fn close_idle_bridges(&self) {
         let idle = self.inner.routes.iter().map(|route| route.upstream.sessions.idle()).min().unwrap_or(IDLE).min(IDLE);
         loop {
-            tokio::time::sleep(idle / 4).await;
-            for opened in self.inner.pools.take_idle(idle) {
-                drop(opened.close());
-            }
+            sleep(idle / 4).await;
+            self.close_bridges(idle);
         }
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Phrase {
     pub(super) log_level: Option<String>,
     /// The server, as JSON text.
     pub(super) server_info: Option<Arc<str>>,
+    /// The session upstream, of which its client knows nothing.
+    pub(super) session: Option<Arc<str>>,
 }
 
 /// The levels of log messages, most talkative first (RFC 5424 without its names for numbers).
@@ -74,7 +76,10 @@ impl Phrase {
             return Answer { body: Body::Message(text), ..answer };
         }
         let error = message.error().and_then(|text| serde_json::from_str::<ErrorObject>(text).ok());
-        let Some(error) = error.map(downward::error) else { return answer };
+        let Some(mut error) = error.map(downward::error) else { return answer };
+        if let Some(session) = &self.session {
+            error.message = error.message.replace(&**session, "…");
+        }
         if let Some(asks) = self.addresses(&error) {
             answer.status = StatusCode::OK;
             answer.body = Body::Message(result_response(&self.id, &asks));

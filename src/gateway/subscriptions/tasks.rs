@@ -1,6 +1,6 @@
 //! Which tasks of a subscription there is something to tell of, and when.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -18,6 +18,8 @@ pub(super) struct Follow {
     observer: Observer,
     /// What the client was told last of each task that still runs, and when.
     told: HashMap<TaskId, (Status, Instant)>,
+    /// Tasks of which nothing more is to be told.
+    over: HashSet<TaskId>,
     /// Tasks that are looked at again at some time.
     later: HashMap<TaskId, Instant>,
 }
@@ -25,7 +27,13 @@ pub(super) struct Follow {
 impl Follow {
     /// These tasks; each is to be told of once at the beginning.
     pub(super) fn new(tasks: &Tasks, ids: impl Iterator<Item = TaskId>) -> Self {
-        Self { tasks: tasks.clone(), observer: tasks.observe(ids), told: HashMap::new(), later: HashMap::new() }
+        Self {
+            tasks: tasks.clone(),
+            observer: tasks.observe(ids),
+            told: HashMap::new(),
+            over: HashSet::new(),
+            later: HashMap::new(),
+        }
     }
 
     /// A task to look at. Cancel safe.
@@ -41,6 +49,10 @@ impl Follow {
     /// The task as it stands, if the client is to hear of it now.
     pub(super) async fn look(&mut self, id: TaskId) -> Option<Task> {
         self.later.remove(&id);
+        // It may have been seen to change once more while its end was told.
+        if self.over.contains(&id) {
+            return None;
+        }
         let task = match self.tasks.get(id).await {
             Ok(Some(task)) if !task.is_expired(self.tasks.now()) => task,
             Ok(_) => {
@@ -92,6 +104,7 @@ impl Follow {
     fn dismiss(&mut self, id: TaskId) {
         self.observer.dismiss(id);
         self.told.remove(&id);
+        self.over.insert(id);
     }
 }
 

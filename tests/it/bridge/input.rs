@@ -105,6 +105,19 @@ async fn only_its_own_request_and_owner_come_back_to_a_call() {
 }
 
 #[tokio::test]
+async fn a_state_that_is_no_text_starts_nothing() {
+    let latch = Latch::new();
+    let (upstream, gate) = asking(&latch, 30_000).await;
+    let client = plain(&gate);
+    for state in [json!(5), json!(null), json!({})] {
+        let mut params = call(json!({}));
+        params["requestState"] = state;
+        assert_eq!(client.request("tools/call", params).await.code(), -32602);
+    }
+    assert!(upstream.calls("ask").is_empty());
+}
+
+#[tokio::test]
 async fn of_two_retries_one_wins() {
     let latch = Latch::new();
     let (upstream, gate) = asking(&latch, 30_000).await;

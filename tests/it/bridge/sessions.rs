@@ -240,3 +240,33 @@ async fn each_request_is_counted_once_whatever_it_took_upstream() {
     };
     assert_eq!((counted("server/discover"), counted("tools/call"), counted("initialize")), (2, 2, 0), "{told}");
 }
+
+#[tokio::test]
+async fn a_process_that_goes_down_leaves_no_session_behind() {
+    let upstream = Upstream::builder().tool("fast", script::says("fast end")).start().await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    for token in ["a", "b"] {
+        assert_eq!(tasks(&gate).bearer(token).call("fast", json!({})).await.text(), "fast end");
+    }
+    gate.leave().await;
+    assert_eq!((upstream.of("initialize").len(), upstream.http("DELETE").len()), (2, 2));
+}
+
+#[tokio::test]
+async fn an_error_that_names_the_session_does_not_tell_its_client() {
+    let upstream = Upstream::builder()
+        .tool(
+            "sour",
+            script::script(|mut call| async move {
+                let session = call.request.session().unwrap_or_default().to_owned();
+                call.raw(500, &[("content-type", "text/plain")], format!("session {session} is broken"));
+            }),
+        )
+        .start()
+        .await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    let answer = tasks(&gate).call("sour", json!({})).await;
+    let session = upstream.calls("sour")[0].session().expect("one was opened").to_owned();
+    assert!(answer.error()["message"].as_str().is_some_and(|text| text.contains("is broken")), "{}", answer.raw);
+    assert!(!answer.raw.contains(&session), "{}", answer.raw);
+}
