@@ -86,25 +86,19 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whose side failed.
+    /// Whose side failed: what has no word of its own is a mistake of the client's.
     #[must_use]
     pub fn side(&self) -> Side {
-        match self {
-            Self::InvalidRequest(_)
-            | Self::MethodNotFound(_)
-            | Self::InvalidParams(_)
-            | Self::InvalidEnvelope(_)
-            | Self::HeaderMismatch(_)
-            | Self::TasksUndeclared(_)
-            | Self::UnsupportedVersion { .. }
-            | Self::Unanswered(_)
-            | Self::SessionEnded => Side::Client,
-            Self::ShuttingDown
-            | Self::StoreUnavailable
-            | Self::TooManyTasks
-            | Self::MaxRuntime(_)
-            | Self::TooLarge { .. } => Side::Gateway,
-            Self::Unreachable(_) | Self::Protocol { .. } | Self::OutcomeUnknown(_) => Side::Upstream,
+        match self.reason() {
+            None | Some(Reason::InputTimeout) => Side::Client,
+            Some(
+                Reason::ShuttingDown
+                | Reason::StoreUnavailable
+                | Reason::TooManyTasks
+                | Reason::MaxRuntime
+                | Reason::TooLarge,
+            ) => Side::Gateway,
+            Some(Reason::UpstreamUnreachable | Reason::UpstreamProtocol | Reason::OutcomeUnknown) => Side::Upstream,
         }
     }
 

@@ -61,24 +61,31 @@ async fn a_refused_credential_is_waited_out() {
     }
 }
 
-#[tokio::test]
-async fn a_call_that_is_made_again_waits_for_another_credential_too() {
-    let (home, latch) = (Home::new(), Latch::new());
-    let tool = picky(401, "new", 1, script::echo_held(&latch));
+/// What may be called twice is.
+const REPEATS: &str = "[tasks]\nthreshold = \"60ms\"\nretry = \"idempotent\"";
+
+/// A server whose tool `read` changes nothing: its first call hangs, those after it are answered by `tool`.
+async fn reading(tool: Script) -> Upstream {
     let first = script::until_cancelled();
     let tool = script::script(move |call| {
         let (first, tool) = (first.clone(), tool.clone());
         async move { if call.before == 0 { first(call).await } else { tool(call).await } }
     });
     let about = json!({"annotations": {"readOnlyHint": true}});
-    let upstream = Upstream::builder().tool_with("read", &about, tool).start().await;
-    let settings = "[tasks]\nthreshold = \"60ms\"\nretry = \"idempotent\"";
-    let gate = home.start(&upstream, settings).await;
+    Upstream::builder().tool_with("read", &about, tool).start().await
+}
+
+#[tokio::test]
+async fn a_call_that_is_made_again_waits_for_another_credential_too() {
+    let (home, latch) = (Home::new(), Latch::new());
+    let tool = picky(401, "new", 1, script::echo_held(&latch));
+    let upstream = reading(tool).await;
+    let gate = home.start(&upstream, REPEATS).await;
     let client = gate.client().bearer("old").extension().open().await;
     client.tools().await.result();
     let task = client.call("read", json!({"text": "42"})).await.task();
     gate.leave().await;
-    let gate = home.start(&upstream, settings).await;
+    let gate = home.start(&upstream, REPEATS).await;
     assert_eq!(client.task(&task).await.state(), "working");
     eventually("it is tried", || upstream.calls("read").len() == 2).await;
     throughout(ms(100), "and not again", || upstream.calls("read").len() == 2).await;
@@ -132,20 +139,13 @@ async fn an_upstream_that_is_not_back_yet_is_asked_again() {
 async fn a_call_that_is_made_again_is_made_until_somebody_is_there() {
     let (home, latch) = (Home::new(), Latch::new());
     let tool = picky(503, "token", 2, script::echo_held(&latch));
-    let first = script::until_cancelled();
-    let tool = script::script(move |call| {
-        let (first, tool) = (first.clone(), tool.clone());
-        async move { if call.before == 0 { first(call).await } else { tool(call).await } }
-    });
-    let about = json!({"annotations": {"readOnlyHint": true}});
-    let upstream = Upstream::builder().tool_with("read", &about, tool).start().await;
-    let settings = "[tasks]\nthreshold = \"60ms\"\nretry = \"idempotent\"";
-    let gate = home.start(&upstream, settings).await;
+    let upstream = reading(tool).await;
+    let gate = home.start(&upstream, REPEATS).await;
     let client = gate.client().bearer("token").extension().open().await;
     client.tools().await.result();
     let task = client.call("read", json!({"text": "42"})).await.task();
     gate.leave().await;
-    let gate = home.start(&upstream, settings).await;
+    let gate = home.start(&upstream, REPEATS).await;
     latch.open();
     is_text(&client, &task, "42").await;
     assert_eq!(upstream.calls("read").len(), 4);

@@ -52,6 +52,12 @@ async fn b94_a_core_call_whose_task_cannot_be_written_is_cancelled_upstream_once
     assert_eq!(upstream.cancels().len(), 1);
 }
 
+/// A server with a tool that ends and one that does not.
+async fn brief_and_endless() -> Upstream {
+    let server = Upstream::builder().tool("brief", script::after(ms(120), "done"));
+    server.tool("endless", script::until_cancelled()).start().await
+}
+
 /// A task that has ended and one that runs, of one client.
 async fn pair(dialect: Dialect, client: &Client) -> (String, String) {
     let brief = dialect.start(client, "brief", json!({})).await;
@@ -63,11 +69,7 @@ async fn pair(dialect: Dialect, client: &Client) -> (String, String) {
 async fn b94_polls_and_cancellations_are_told_the_truth_in_every_dialect() {
     for dialect in Dialect::ALL {
         let home = Home::new();
-        let upstream = Upstream::builder()
-            .tool("brief", script::after(ms(120), "done"))
-            .tool("endless", script::until_cancelled())
-            .start()
-            .await;
+        let upstream = brief_and_endless().await;
         let gate = home.start(&upstream, "[tasks]\nowner = \"session\"").await;
         let client = dialect.client(&gate, json!({})).open().await;
         let (brief, endless) = pair(dialect, &client).await;
@@ -102,11 +104,7 @@ async fn b94_polls_and_cancellations_are_told_the_truth_in_every_dialect() {
 async fn b94_a_poll_that_cannot_be_read_is_no_unknown_task() {
     for dialect in Dialect::ALL {
         let home = Home::new();
-        let upstream = Upstream::builder()
-            .tool("brief", script::after(ms(120), "done"))
-            .tool("endless", script::until_cancelled())
-            .start()
-            .await;
+        let upstream = brief_and_endless().await;
         let gate = home.start(&upstream, "[tasks]\nowner = \"session\"").await;
         let client = dialect.client(&gate, json!({})).open().await;
         let (brief, endless) = pair(dialect, &client).await;
