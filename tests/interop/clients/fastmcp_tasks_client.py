@@ -4,34 +4,14 @@ from typing import Any
 
 from fastmcp import Client
 from fastmcp_tasks.client import ToolTask
-from pydantic import BaseModel
 
 import flow
 import modern
-
-
-def plain(result: BaseModel) -> flow.Json:
-    return result.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-
-async def answer(message: str, wanted: type, params: object, context: object) -> flow.Json:
-    return {"word": flow.WORD}
+from fastmcp_calls import answer, calls, plain
 
 
 def play(client: Client) -> modern.Modern:
-    async def tools() -> list[str]:
-        return [tool.name for tool in await client.list_tools()]
-
-    async def call(name: str, arguments: flow.Json) -> flow.Json:
-        return plain(await client.call_tool_mcp(name, arguments))
-
-    async def progress(name: str, arguments: flow.Json) -> tuple[flow.Json, int]:
-        seen = []
-
-        async def note(done: float, total: float | None, message: str | None) -> None:
-            seen.append(done)
-
-        return plain(await client.call_tool_mcp(name, arguments, progress_handler=note)), len(seen)
+    tools, call, progress = calls(client)
 
     async def settle(created: Any) -> flow.Json:
         result = await ToolTask(client, "slow", created).result()
