@@ -1,8 +1,6 @@
 //! `tools/call`: passed on, raced against its threshold, deferred.
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +8,7 @@ use bytes::Bytes;
 use crate::call::{Error, Outgoing};
 use crate::dialect::Dialect;
 use crate::jsonrpc::{Edit, Envelope, Id, entries, members, offset_in, remove, splice};
-use crate::mcp::{Era, OwnTasks, Params};
+use crate::mcp::{Era, OwnTasks, Params, fresh_token};
 use crate::policy::{Mode, Plan, Retry, Terms, plan};
 use crate::task::{Owner, OwnerMode};
 use crate::worker::{Alike, Assignment, Deferral, Permit};
@@ -267,14 +265,6 @@ fn token_edit(text: &str, params: &Params<'_>, token: &str) -> Option<Edit> {
     }
 }
 
-/// A progress token of ours, as JSON text.
-fn fresh_token() -> String {
-    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("\"taskgate-{:016x}{n:x}\"", KEY.hash_one(n))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,7 +302,6 @@ mod tests {
         let (text, _) = edited(&message, &Params::peek(message.params()), TaskParam::Added, Some("\"t\"".into()));
         let message = Envelope::read(text).unwrap();
         assert_eq!(message.params().unwrap(), r#"{"name":"a","task":{},"_meta":{"progressToken":"t"}}"#);
-        assert_ne!(fresh_token(), fresh_token());
     }
 
     #[test]

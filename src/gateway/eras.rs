@@ -201,7 +201,7 @@ fn asking(route: &Route, request: &Request) -> Leg {
 
 /// The question itself, well-formed whatever the caller's request is.
 fn probe(leg: Leg) -> Outbound {
-    let id = Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()));
+    let id = Id::fresh();
     let mut request = leg.stateless(Some(&well_formed(None))).own_request(&id, method::DISCOVER, "{}");
     let mut headers = HeaderMap::clone(&request.headers);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

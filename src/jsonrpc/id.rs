@@ -3,6 +3,10 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use uuid::Uuid;
+
+/// What ids and tokens of our own making begin with.
+pub const OURS: &str = "taskgate-";
 
 /// The id of a request: the raw JSON text of a string or a number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +26,12 @@ impl Id {
     #[must_use]
     pub fn from_string(text: &str) -> Self {
         Self(Bytes::from(super::quote(text)))
+    }
+
+    /// An id of our own, for a request that nobody sent us.
+    #[must_use]
+    pub fn fresh() -> Self {
+        Self::from_string(&format!("{OURS}{}", Uuid::new_v4().simple()))
     }
 
     /// The JSON text, as sent.

@@ -15,7 +15,7 @@ pub use batch::split;
 pub use canonical::canonical;
 pub use envelope::{Envelope, Kind, Message, ReadError};
 pub use error::{ErrorObject, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
-pub use id::Id;
+pub use id::{Id, OURS};
 pub use object::Object;
 pub use rope::Rope;
 pub use splice::{Edit, Member, entries, insert_first, members, offset_in, remove, remove_where, splice};

@@ -10,7 +10,7 @@ use super::params::meta_key;
 use super::patch::{Change, Named, apply, apply_text};
 use super::results::{complete, is_cacheable, not_kept};
 use super::rounds::{INPUT_RESPONSES, REQUEST_STATE, apply_to_params, question};
-use super::{TASKS_EXTENSION, Version, code, method};
+use super::{TASKS_EXTENSION, Version, code, method, without_tasks};
 
 /// Who opens an upstream session when the client does not say who it is.
 const CLIENT_INFO: &str = concat!(r#"{"name":"taskgate","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
@@ -93,12 +93,10 @@ pub fn discover(initialize_result: &str, versions: &[&str]) -> String {
 /// `_meta`). Tasks are ours: the upstream hears of none.
 #[must_use]
 pub fn initialize(client_info: Option<&str>, capabilities: Option<&str>) -> String {
-    let none = || Change::Pruned(vec![(TASKS_EXTENSION, Change::Remove)]);
-    let changes = [("extensions", none()), ("experimental", none()), ("tasks", Change::Remove)];
     let object = |text: &&str| text.starts_with('{');
     Object::new()
         .string("protocolVersion", Version::V2025_11_25.text())
-        .raw("capabilities", &apply_text(capabilities.filter(object).unwrap_or("{}"), &changes))
+        .raw("capabilities", &without_tasks(capabilities.filter(object).unwrap_or("{}")))
         .raw("clientInfo", client_info.filter(object).unwrap_or(CLIENT_INFO))
         .finish()
 }

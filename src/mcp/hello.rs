@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use crate::jsonrpc::{Edit, entries, insert_first, members, offset_in, splice};
 
 use super::params::declares_tasks;
+use super::patch::{Change, apply_text};
 use super::{Abilities, TASKS_EXTENSION, Version};
 
 /// What a client said in `initialize`.
@@ -109,6 +110,18 @@ pub fn with_tasks(result: &Bytes, lists: Lists) -> Bytes {
     }
 }
 
+/// What a client said it can do, without tasks: they are taskgate's to give, and no upstream hears of them.
+#[must_use]
+pub fn without_tasks(capabilities: &str) -> String {
+    let extension = || vec![(TASKS_EXTENSION, Change::Remove)];
+    let changes = [
+        ("tasks", Change::Remove),
+        ("extensions", Change::Pruned(extension())),
+        ("experimental", Change::Pruned(extension())),
+    ];
+    apply_text(capabilities, &changes)
+}
+
 /// Whether callers can be told apart, so that each has a list of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lists {
@@ -164,6 +177,21 @@ mod tests {
             ),
         ] {
             assert_eq!(with_extension(&Bytes::copy_from_slice(text.as_bytes())), expected);
+        }
+    }
+
+    #[test]
+    fn tasks_are_not_among_what_a_client_can_do() {
+        for (before, after) in [
+            (
+                r#"{"tasks":{"list":{}},"roots":{},"extensions":{"io.modelcontextprotocol/tasks":{},"x/y":{"n":1.0}}}"#,
+                r#"{"roots":{},"extensions":{"x/y":{"n":1.0}}}"#,
+            ),
+            (r#"{"experimental":{"io.modelcontextprotocol/tasks":{}},"sampling":{}}"#, r#"{"sampling":{}}"#),
+            ("{}", "{}"),
+            ("null", "null"),
+        ] {
+            assert_eq!(without_tasks(before), after);
         }
     }
 

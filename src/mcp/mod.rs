@@ -14,12 +14,14 @@ mod abilities;
 mod hello;
 mod params;
 mod patch;
+mod progress;
 mod text;
 mod version;
 
 pub use abilities::Abilities;
-pub use hello::{ClientHello, Lists, OwnTasks, ServerHello, with_extension, with_tasks};
+pub use hello::{ClientHello, Lists, OwnTasks, ServerHello, with_extension, with_tasks, without_tasks};
 pub use params::{Meta, Params, meta_key};
+pub use progress::{fresh_token, is_own_token};
 pub use results::{with_result_type, without_result_type};
 pub use rounds::{own_request, well_formed};
 pub use text::{rfc3339, text_block};

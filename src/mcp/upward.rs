@@ -13,7 +13,7 @@ use crate::jsonrpc::{
 use super::params::{meta_key, string};
 use super::patch::{Change, Named, apply, apply_text};
 use super::rounds::apply_to_params;
-use super::{STATELESS, TASKS_EXTENSION, Version, code, method, text_block};
+use super::{STATELESS, Version, code, method, text_block};
 
 /// Stands for a server that does not say who it is: clients refuse an `initialize` result without a name.
 const SERVER_INFO: &str = r#"{"name":"unknown","version":"0"}"#;
@@ -42,18 +42,6 @@ pub fn request(message: &Envelope, told: Told<'_>) -> Bytes {
         (meta_key::LOG_LEVEL, optional(told.log_level.map(quote))),
     ];
     apply_to_params(message, vec![("_meta", Change::Inside(meta)), ("task", Change::Remove)])
-}
-
-/// What a client said it can do, without tasks: to this upstream they are not its own.
-#[must_use]
-pub fn capabilities(text: &str) -> String {
-    let extension = || vec![(TASKS_EXTENSION, Change::Remove)];
-    let changes = [
-        ("tasks", Change::Remove),
-        ("extensions", Change::Pruned(extension())),
-        ("experimental", Change::Pruned(extension())),
-    ];
-    apply_text(text, &changes)
 }
 
 /// The result of `method` for the handshake client. That of a task keeps its kind and its `ttlMs`, which is the
@@ -207,21 +195,6 @@ mod tests {
             bare["params"]["_meta"],
             json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}})
         );
-    }
-
-    #[test]
-    fn tasks_are_not_among_what_a_client_can_do() {
-        for (before, after) in [
-            (
-                r#"{"tasks":{"list":{}},"roots":{},"extensions":{"io.modelcontextprotocol/tasks":{},"x/y":{"n":1.0}}}"#,
-                r#"{"roots":{},"extensions":{"x/y":{"n":1.0}}}"#,
-            ),
-            (r#"{"experimental":{"io.modelcontextprotocol/tasks":{}},"sampling":{}}"#, r#"{"sampling":{}}"#),
-            ("{}", "{}"),
-            ("null", "null"),
-        ] {
-            assert_eq!(capabilities(before), after);
-        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::jsonrpc::{Envelope, Object, entries};
-use crate::mcp::{ClientHello, upward};
+use crate::mcp::{ClientHello, upward, without_tasks};
 
 /// How large `clientInfo` and `capabilities` may be together, in bytes: every request repeats them.
 const MAX_HELLO: usize = 64 << 10;
@@ -66,7 +66,7 @@ impl Repeated {
         }
         Ok(Self {
             client_info: client_info.map(str::to_owned),
-            capabilities: upward::capabilities(capabilities.unwrap_or("{}")),
+            capabilities: without_tasks(capabilities.unwrap_or("{}")),
             ..Self::default()
         })
     }

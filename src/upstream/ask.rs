@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Asks with the caller's headers and an id of ours; the result's text, if there is a result.
 pub async fn ask(leg: &Leg, method: &str, params: &str) -> Option<Bytes> {
-    let id = Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()));
+    let id = Id::fresh();
     let request = leg.own_request(&id, method, params);
     let limits = Limits { inline: MAX_PAGE, max: MAX_PAGE };
     let mut exchange = Exchange::open(&leg.upstream.client, request, limits, None).await.ok()?;

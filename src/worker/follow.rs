@@ -93,7 +93,7 @@ impl Held {
     fn ask_for_result(&mut self, pause: Duration) {
         let Some(followed) = &self.followed else { return };
         let params = Object::new().string("taskId", &followed.id).finish();
-        let text = request(&fresh_id(), method::TASKS_RESULT, &params);
+        let text = request(&Id::fresh(), method::TASKS_RESULT, &params);
         let mut message = self.assignment.leg.message(text);
         message.method = Method::POST;
         self.upcall = Upcall::start_after(pause, &self.assignment.leg, message, limits(&self.assignment));
@@ -119,11 +119,7 @@ impl Held {
 
 async fn cancel_task(work: &Work, leg: &Leg, id: &str) {
     let params = Object::new().string("taskId", id).finish();
-    cancel::send(work, leg, request(&fresh_id(), method::TASKS_CANCEL, &params)).await;
-}
-
-fn fresh_id() -> Id {
-    Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()))
+    cancel::send(work, leg, request(&Id::fresh(), method::TASKS_CANCEL, &params)).await;
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use tracing::debug;
 
 use crate::call::{Answer, Body, Event, Step};
 use crate::jsonrpc::{Envelope, Kind as MessageKind};
-use crate::mcp::{Params, method};
+use crate::mcp::{Params, is_own_token, method};
 use crate::session::{Asking, Hub, Need, Phase, Session, Start, Turn};
 use crate::upstream::{Error, EventStream, Leg, Opened, Streams, events, headers};
 
@@ -356,8 +356,7 @@ impl Reader {
             (MessageKind::Notification, method::PROGRESS) => {
                 let params = Params::peek(message.params());
                 let token = params.progress_token().unwrap_or_default();
-                let is_ours = token.starts_with("\"taskgate-");
-                if session.calls.progressed(token, data) != Some(Phase::Deferred) && !is_ours {
+                if session.calls.progressed(token, data) != Some(Phase::Deferred) && !is_own_token(token) {
                     session.hub().relay(relayed).await;
                 }
             }

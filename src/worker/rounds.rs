@@ -93,7 +93,7 @@ impl Round {
         let answers: Vec<(&str, &str)> =
             self.questions.iter().filter_map(|open| Some((&*open.question.key, open.answer.as_deref()?))).collect();
         let text = Envelope::read(retry(&message, &answers, self.request_state.as_deref())).ok()?;
-        let id = Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()));
+        let id = Id::fresh();
         Some(Outbound { body: text.with_id(&id), ..first.clone() })
     }
 }

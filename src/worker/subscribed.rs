@@ -122,7 +122,7 @@ impl Subscription {
     }
 
     async fn connection(&self, session: &Session, filter: &str) -> Over {
-        let id = Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()));
+        let id = Id::fresh();
         let params = Object::new().raw("notifications", filter).finish();
         let asked = self.leg.message(request(&id, method::LISTEN, &params));
         let response = match events(&self.leg.upstream.client, asked, self.limit).await {

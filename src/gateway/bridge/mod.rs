@@ -17,7 +17,7 @@ use tracing::debug;
 use crate::call::{Answer, Error, Outgoing, Outlet, Side, Step, Steps, outlet};
 use crate::jsonrpc::{Envelope, Id, canonical, entries, rope_response};
 use crate::mcp::rounds::Retry;
-use crate::mcp::{Params, STATELESS, downward, method, routing};
+use crate::mcp::{Params, STATELESS, downward, fresh_token, method, routing};
 use crate::upstream::BridgeSessions;
 use crate::worker::Reach;
 
@@ -259,9 +259,8 @@ impl Crossing {
     fn phrase(&self, opened: Option<&Arc<Opened>>) -> Phrase {
         let params = Params::peek(self.message.params());
         let meta = params.meta();
-        let ours = || format!("\"taskgate-{}\"", uuid::Uuid::new_v4().simple());
         Phrase {
-            token: meta.progress_token.map(|clients| (ours(), clients.to_owned())),
+            token: meta.progress_token.map(|clients| (fresh_token(), clients.to_owned())),
             log_level: meta.log_level.map(Cow::into_owned),
             server_info: opened.and_then(|opened| opened.server_info.clone()),
             session: opened.map(|opened| opened.session.id.clone()),

@@ -77,7 +77,7 @@ impl Opened {
         if !has_logs {
             return;
         }
-        let id = Id::from_string(&format!("taskgate-{}", uuid::Uuid::new_v4().simple()));
+        let id = Id::fresh();
         let said = || async {
             let message = self.leg.message(request(&id, "logging/setLevel", r#"{"level":"debug"}"#));
             let _ = timeout(INITIALIZED, self.leg.upstream.client.send(message)).await;
