@@ -25,6 +25,8 @@ use super::{Gateway, Reply};
 const LAST_LOOK: Duration = Duration::from_millis(500);
 /// How often a read that carries a question looks whether that is still so.
 const STEP: Duration = Duration::from_millis(100);
+/// How long a read goes on after its question was answered, in case the end comes of it.
+const ANSWERED: Duration = Duration::from_secs(1);
 /// How many events may wait for a slow client.
 pub(super) const EVENTS: usize = 16;
 
@@ -139,6 +141,8 @@ impl Gateway {
         while carried.asks() && !ended.is_cancelled() && Instant::now() < longest {
             drop(timeout_at(longest.min(Instant::now() + STEP), ended.cancelled()).await);
         }
+        // The answer is often all that was missing.
+        drop(timeout_at(longest.min(Instant::now() + ANSWERED), ended.cancelled()).await);
         tasks.get(task).await
     }
 
