@@ -209,6 +209,9 @@ impl App {
     pub async fn closed(&self) {
         let tasks = &self.worker.tasks;
         self.worker.work.finished(LAST_WORDS).await;
+        // What was cut off needs its session no more, unless it goes on elsewhere.
+        self.gateway.close_bridges(Duration::ZERO);
+        self.worker.work.finished(LAST_WORDS).await;
         if let Err(error) = tasks.release().await {
             warn!(%error, "what is left is taken over later");
         }

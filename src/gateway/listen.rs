@@ -22,14 +22,18 @@ impl Gateway {
     pub(super) fn listen(&self, route: &Arc<Route>, request: &Request) -> Reply {
         let upstream = route.upstream.clone();
         let session = session_id(&request.headers).map(|id| upstream.sessions.find(id));
+        let refused = |answer| {
+            self.tally_of("GET", request.received).done(Side::Client);
+            get(answer)
+        };
         let session = match session {
-            _ if Self::is_stateless(request) && !matches!(session, Some(Some(_))) => return get(not_allowed()),
-            Some(Some(session)) if session.is_ended() => return get(super::gone()),
+            _ if Self::is_stateless(request) && !matches!(session, Some(Some(_))) => return refused(not_allowed()),
+            Some(Some(session)) if session.is_ended() => return refused(super::gone()),
             Some(Some(session)) => Some(session),
             // A session that began elsewhere.
             Some(None) => session_id(&request.headers).map(|id| upstream.sessions.find_or_adopt(id)),
             None if upstream.gives_sessions() == Some(false) => None,
-            None => return get(not_allowed()),
+            None => return refused(not_allowed()),
         };
         let leg = Leg::new(upstream, session, &request.headers, request.query.as_deref());
         let start = match priming(&leg) {

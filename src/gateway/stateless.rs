@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderValue, StatusCode};
 
-use crate::call::{Answer, Error};
+use crate::call::{Answer, Error, Side};
 use crate::jsonrpc::{Envelope, Id, Kind};
 use crate::mcp::routing::{Body, Routing, agree, check, name_of};
 use crate::mcp::{OwnTasks, Params, STATELESS, header, method};
@@ -13,7 +13,7 @@ use crate::upstream::{Leg, Speaks};
 
 use super::caller::Caller;
 use super::eras::{self, Ground};
-use super::{Gateway, Handling, Reply, Request, Route, access, plain};
+use super::{Gateway, Handling, Reply, Request, Route, access, plain, word};
 
 impl Gateway {
     pub(super) fn stateless(
@@ -29,9 +29,7 @@ impl Gateway {
                 self.later(|gateway| async move { gateway.stateless_task(route, request, message, &id).await })
             }
             // Closing the stream is the signal.
-            (Kind::Notification, _) if message.method() == method::CANCELLED => {
-                plain(Answer::empty(StatusCode::ACCEPTED)).into()
-            }
+            (Kind::Notification, _) if message.method() == method::CANCELLED => self.taken(&request, &message).into(),
             (Kind::Request, Some(id)) => match eras::ground(&route, &request, (&message, params)) {
                 // It is refused whatever its upstream speaks.
                 None if self.is_refused(&route, &request, (&message, params)) => {
@@ -53,10 +51,17 @@ impl Gateway {
             },
             // In no session, nobody there would know what it is about.
             _ if route.upstream.facts.stateless() != Speaks::Yes && eras::wants_bridge(&route, params) => {
-                plain(Answer::empty(StatusCode::ACCEPTED)).into()
+                self.taken(&request, &message).into()
             }
             _ => self.sealed(&route, &request, &message).into(),
         }
+    }
+
+    /// A notification that goes no further.
+    fn taken(&self, request: &Request, message: &Envelope) -> Reply {
+        let method = word(message);
+        self.tally_of(method, request.received).done(Side::None);
+        Reply { method, ..plain(Answer::empty(StatusCode::ACCEPTED)) }
     }
 
     /// Whether a call that would be translated is not sent at all.

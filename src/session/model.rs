@@ -44,6 +44,7 @@ pub struct Session {
     has_cookies: AtomicBool,
     catalog: Mutex<Option<Arc<Catalog>>>,
     ended: AtomicBool,
+    handed_on: AtomicBool,
     streams: AtomicUsize,
     pub(super) last_seen_ms: AtomicU64,
 }
@@ -69,6 +70,7 @@ impl Session {
             has_cookies: AtomicBool::new(false),
             catalog: Mutex::default(),
             ended: AtomicBool::new(false),
+            handed_on: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
             last_seen_ms: AtomicU64::new(0),
         }
@@ -172,6 +174,17 @@ impl Session {
     /// Remembers the upstream's tools, or forgets them.
     pub fn set_catalog(&self, catalog: Option<Arc<Catalog>>) {
         *lock(&self.catalog) = catalog;
+    }
+
+    /// Something of it is left to the next process: this one must not end it.
+    pub fn hand_on(&self) {
+        self.handed_on.store(true, Ordering::Release);
+    }
+
+    /// Whether something of it is left to the next process.
+    #[must_use]
+    pub fn is_handed_on(&self) -> bool {
+        self.handed_on.load(Ordering::Acquire)
     }
 
     /// Its client deleted it: from now on the id is dead, and nobody listens.

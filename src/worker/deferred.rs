@@ -148,7 +148,12 @@ impl Deferred {
                 self.refresh().await;
                 self.call_off("the task was cancelled").await;
             }
-            End::HandedOver | End::Refused => info!(task = self.task.id.short(), "left to whoever goes on with it"),
+            End::HandedOver | End::Refused => {
+                if let Some(session) = &self.held.assignment.leg.session {
+                    session.hand_on();
+                }
+                info!(task = self.task.id.short(), "left to whoever goes on with it");
+            }
             End::Stopped(error) => {
                 let too_long = matches!(error, Error::MaxRuntime(_));
                 self.settle(Event::Failed(error.into_failure()), None).await;

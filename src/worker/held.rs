@@ -235,7 +235,7 @@ impl Held {
                 () = alarm.reached() => self.ring().await,
                 retry = retried(&mut self.place) => Box::pin(self.come_back(retry)).await,
                 () = self.steps.closed(), if !self.client_left => self.lose_client(),
-                () = work.severed() => Some(End::Stopped(Error::OutcomeUnknown("the proxy shut down".into()))),
+                () = work.severed() => Some(self.cut_off()),
             };
             if let Some(end) = step {
                 return end;

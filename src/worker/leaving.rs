@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::call::Error;
+
 use super::held::{End, Held};
 use super::timer::Timer;
 
@@ -31,6 +33,14 @@ impl Held {
             self.decline_questions();
         }
         None
+    }
+
+    /// The process ends: whoever waits is told so, and of what nobody waits for the upstream is.
+    pub(super) fn cut_off(&self) -> End {
+        if self.is_parked() {
+            return End::Withdrawn;
+        }
+        End::Stopped(Error::OutcomeUnknown("the proxy shut down".into()))
     }
 
     /// Whether questions wait for a client that may come back; those of a shared exchange go to who is there.

@@ -25,7 +25,7 @@ use super::cancel::deliver;
 use super::held::{End, Held};
 use super::state::{Purpose, State};
 use super::timer::Timer;
-use super::{Deferral, Listener, Tally, Worker};
+use super::{Active, Deferral, Listener, Tally, Worker};
 
 /// How long more questions are waited for after one: they go out together.
 const GATHERED: Duration = Duration::from_millis(25);
@@ -194,6 +194,8 @@ impl Held {
         self.threshold = Timer::Never;
         self.runtime.pause();
         self.client_left = true;
+        // Nothing waits for it: a process that goes down need not, either.
+        self.active = None;
         self.assignment.tally.done(crate::call::Side::None);
         self.fall_silent().done(answer).await;
         None
@@ -233,6 +235,7 @@ impl Held {
         }
         self.hand_on(retry.answers);
         self.client_left = false;
+        self.active = Some(Active::new(&self.worker.active));
         self.steps = retry.steps;
         self.assignment.listener = retry.listener;
         self.assignment.deferral = retry.deferral;

@@ -98,7 +98,8 @@ impl Opened {
         let mut request = self.leg.message(Bytes::new());
         request.method = Method::DELETE;
         let client = self.leg.upstream.client.clone();
-        let told = (!self.session.minted).then(|| {
+        let is_told = !self.session.minted && !self.session.is_handed_on();
+        let told = is_told.then(|| {
             self.work.spawn(async move {
                 if !matches!(timeout(CLOSED, client.send(request)).await, Ok(Ok(_))) {
                     debug!("the end of a session did not reach the upstream");

@@ -270,3 +270,58 @@ async fn an_error_that_names_the_session_does_not_tell_its_client() {
     assert!(answer.error()["message"].as_str().is_some_and(|text| text.contains("is broken")), "{}", answer.raw);
     assert!(!answer.raw.contains(&session), "{}", answer.raw);
 }
+
+#[tokio::test]
+async fn b95_a_clean_stop_leaves_a_session_whose_work_goes_on_and_closes_all_others() {
+    for credential in [None, Some("a")] {
+        let latch = Latch::new();
+        let upstream = Upstream::solver(&latch).start().await;
+        let home = Home::new();
+        let overrides = format!("[tasks]\nthreshold = \"30ms\"\n{ALWAYS}");
+        let gate = home.start(&upstream, &overrides).await;
+        let client = |gate: &Gate| match credential {
+            Some(token) => tasks(gate).bearer(token),
+            None => tasks(gate),
+        };
+        let goes_on = client(&gate).call("solve", json!({"text": "solved"})).await.task();
+        let lost = plain(&gate).bearer("other").call("plain", json!({})).await.job();
+        gate.drain();
+        gate.finished().await;
+        drop(gate);
+        let of = |tool: &str| upstream.calls(tool)[0].session().map(str::to_owned);
+        let closed: Vec<_> = upstream.http("DELETE").iter().map(|seen| seen.session().map(str::to_owned)).collect();
+        assert_eq!(closed, [of("plain")], "{credential:?}");
+        let gate = home.start(&upstream, &overrides).await;
+        let client = client(&gate);
+        let _ = client.task(&goes_on).await;
+        latch.open();
+        assert_eq!(client.task_end(&goes_on).await.result()["status"], "completed", "{credential:?}");
+        let _ = lost;
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_nobody_answers_holds_up_no_stop() {
+    let upstream = Upstream::builder().tool("ask", script::curious(&Latch::opened())).start().await;
+    let gate = bridged(&upstream, 30_000, "[server]\ndrain_timeout = \"30s\"").await;
+    let client = plain(&gate).bearer("a");
+    let _ = asked(&client.call("ask", json!({})).await);
+    gate.drain();
+    tokio::time::timeout(ms(5_000), gate.finished()).await.expect("nothing is waited for");
+    eventually("the server hears of it", || upstream.cancels().len() == 1).await;
+    assert_eq!(upstream.http("DELETE").len(), 1);
+}
+
+#[tokio::test]
+async fn what_goes_no_further_is_counted_too() {
+    let upstream = Upstream::builder().start().await;
+    let gate = bridged(&upstream, 30_000, "").await;
+    for method in ["notifications/cancelled", "notifications/progress"] {
+        assert_eq!(plain(&gate).notify(method, &json!({})).await.status, 202);
+    }
+    assert_eq!(plain(&gate).send("GET", &[], String::new()).await.status, 405);
+    let (_, told) = gate.admin("/metrics").await;
+    let lines = told.lines().filter(|line| line.contains("requests_total{"));
+    let counted: u64 = lines.map(|line| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)).sum();
+    assert_eq!(counted, 3, "{told}");
+}
