@@ -23,11 +23,11 @@ use super::{Framing, Gateway, Reply, Request, Route, access, forbidden};
 const READS: [&str; 7] = [
     method::PING,
     method::TOOLS_LIST,
-    "resources/list",
-    "resources/templates/list",
-    "resources/read",
-    "prompts/list",
-    "prompts/get",
+    method::RESOURCES_LIST,
+    method::RESOURCE_TEMPLATES_LIST,
+    method::RESOURCES_READ,
+    method::PROMPTS_LIST,
+    method::PROMPTS_GET,
 ];
 
 impl Gateway {

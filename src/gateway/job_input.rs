@@ -1,8 +1,6 @@
 //! Questions of a job, to a client of the stateless era: a read of the job ends with them, and its retry brings what the
 //! client says and waits on.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use uuid::Uuid;
 
@@ -17,9 +15,6 @@ use super::bridge::{answers, purpose, rejected};
 use super::caller::Caller;
 use super::jobs::JobCall;
 use super::tasks::unavailable;
-
-/// How long the state of a question is good for beyond what its task waits for an answer.
-const LATE: Duration = Duration::from_secs(60);
 
 /// What a read of a job brings along.
 #[derive(Debug)]
@@ -41,9 +36,8 @@ impl Gateway {
     pub(super) async fn hear(&self, task: Task, call: &JobCall) -> Result<Task, Error> {
         let Some(JobInput { purpose, state: Some(state), answers }) = &call.input else { return Ok(task) };
         let worker = &self.inner.worker;
-        let state = State::open(&worker.seal, state)
-            .filter(|state| state.fits(purpose, worker.tasks.now()) && state.exchange == named(task.id));
-        if state.is_none() {
+        let state = State::accept(&worker.seal, state, purpose, worker.tasks.now());
+        if state.is_none_or(|state| state.exchange != named(task.id)) {
             return Err(rejected());
         }
         for (key, answer) in answers.clone()? {
@@ -70,7 +64,7 @@ impl Gateway {
             return None;
         }
         let worker = &self.inner.worker;
-        let expires = worker.tasks.now().plus(self.inner.options.input_timeout + LATE);
+        let expires = worker.tasks.now().plus(State::span(self.inner.options.input_timeout));
         let state = State { exchange: named(task.id), round: 0, purpose: input.purpose.clone(), expires };
         let state = state.seal(&worker.seal)?;
         let questions =

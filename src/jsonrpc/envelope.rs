@@ -11,7 +11,7 @@ use bytes::Bytes;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{INVALID_REQUEST, Id, PARSE_ERROR, offset_in};
+use super::{ErrorObject, INVALID_REQUEST, Id, PARSE_ERROR, offset_in};
 
 /// A body that was read: one message, or a batch that is not looked into.
 #[derive(Debug)]
@@ -152,6 +152,12 @@ impl Envelope {
     #[must_use]
     pub fn result_at(&self) -> Option<Range<usize>> {
         self.result.clone()
+    }
+
+    /// `error`, where it is one as JSON-RPC has it.
+    #[must_use]
+    pub fn error_object(&self) -> Option<ErrorObject> {
+        serde_json::from_str(self.error()?).ok()
     }
 
     /// The text of `error`.

@@ -12,3 +12,10 @@ pub const METHOD: &str = "mcp-method";
 pub const NAME: &str = "mcp-name";
 /// Begins the names of headers that repeat an argument (2026-07-28).
 pub const PARAM_PREFIX: &str = "mcp-param-";
+
+/// Whether a header, by its name in lower case, repeats what the body of a request says (2026-07-28): of another body it
+/// would not be true.
+#[must_use]
+pub fn repeats_body(name: &str) -> bool {
+    matches!(name, METHOD | NAME) || name.starts_with(PARAM_PREFIX)
+}

@@ -22,6 +22,8 @@ pub const TASKS_LIST: &str = "tasks/list";
 pub const TASKS_STATUS: &str = "notifications/tasks/status";
 /// Withdraws a request.
 pub const CANCELLED: &str = "notifications/cancelled";
+/// Carries a log message.
+pub const LOG_MESSAGE: &str = "notifications/message";
 /// Tells how far a request is.
 pub const PROGRESS: &str = "notifications/progress";
 /// Says that the list of tools is another now.

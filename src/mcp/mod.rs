@@ -27,6 +27,9 @@ pub use rounds::{own_request, well_formed};
 pub use text::{rfc3339, text_block};
 pub use version::{Era, STATELESS, Version};
 
+/// The levels of log messages, most talkative first (RFC 5424 without its numbers).
+pub const LOG_LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+
 /// The key of the tasks extension in `extensions` (SEP-2663).
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 

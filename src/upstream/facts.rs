@@ -133,7 +133,7 @@ impl Facts {
             self.ways.settled(way);
             return Speaks::Yes;
         }
-        let error = error_of(message);
+        let error = message.and_then(Envelope::error_object);
         if let Some(shown) = error.as_ref().and_then(clear) {
             self.set_stateless(shown);
             self.ways.settled(way);
@@ -161,7 +161,7 @@ impl Facts {
         if !refused || self.stateless() != Speaks::Yes {
             return;
         }
-        let fits = match error_of(message) {
+        let fits = match message.and_then(Envelope::error_object) {
             Some(error) if error.code == METHOD_NOT_FOUND => status == StatusCode::NOT_FOUND,
             Some(error) if error.code == crate::jsonrpc::INVALID_PARAMS => true,
             Some(error) => match modern(&error) {
@@ -178,7 +178,7 @@ impl Facts {
     /// It answered a request in a session that nobody here has seen begin: if it names what it speaks, and none of that
     /// has sessions, the session was not its own.
     pub fn heard_in_session(&self, message: Option<&Envelope>) {
-        let error = error_of(message).filter(|error| error.code == code::UNSUPPORTED_VERSION);
+        let error = message.and_then(Envelope::error_object).filter(|error| error.code == code::UNSUPPORTED_VERSION);
         let supported = error.and_then(|error| supported(&error)).filter(|known| !known.is_empty());
         let has_sessions = |known: &Vec<String>| known.iter().any(|version| Version::handshake(version).is_some());
         if self.handshake() == Speaks::Unknown && supported.is_some_and(|known| !has_sessions(&known)) {
@@ -193,7 +193,7 @@ impl Facts {
         if status.is_success() && message.is_some_and(|message| message.result().is_some()) {
             return self.set_handshake(Speaks::Yes);
         }
-        let is_unknown = error_of(message).is_some_and(|error| {
+        let is_unknown = message.and_then(Envelope::error_object).is_some_and(|error| {
             matches!(error.code, METHOD_NOT_FOUND | code::UNSUPPORTED_VERSION | code::HEADER_MISMATCH)
         });
         let refused = matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
@@ -209,10 +209,6 @@ impl Facts {
             Speaks::Unknown | Speaks::Yes => self.ways.forget_refusals(),
         }
     }
-}
-
-fn error_of(message: Option<&Envelope>) -> Option<ErrorObject> {
-    serde_json::from_str(message?.error()?).ok()
 }
 
 /// What an error in answer to a well-formed `server/discover` shows for everybody, if anything.

@@ -7,15 +7,14 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 
 use crate::jsonrpc::Envelope;
-use crate::mcp::header::{LAST_EVENT_ID, METHOD, NAME, PARAM_PREFIX, SESSION_ID};
+use crate::mcp::header::{LAST_EVENT_ID, METHOD, NAME, SESSION_ID, repeats_body};
 use crate::mcp::{Params, method, routing};
 use crate::session::Catalog;
 
 /// The headers of `message` for a caller that sent these, with the arguments that its tool's schema in `catalog` wants
 /// repeated.
 pub(super) fn routed(headers: &HeaderMap, message: &Envelope, catalog: Option<&Catalog>) -> HeaderMap {
-    let is_replaced =
-        |name: &str| matches!(name, LAST_EVENT_ID | METHOD | NAME | SESSION_ID) || name.starts_with(PARAM_PREFIX);
+    let is_replaced = |name: &str| matches!(name, LAST_EVENT_ID | SESSION_ID) || repeats_body(name);
     let mut kept = HeaderMap::with_capacity(headers.len() + 2);
     for (name, value) in headers.iter().filter(|(name, _)| !is_replaced(name.as_str())) {
         kept.append(name.clone(), value.clone());

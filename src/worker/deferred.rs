@@ -7,10 +7,10 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::call::Error;
-use crate::jsonrpc::{Envelope, ErrorObject, Kind as MessageKind};
+use crate::jsonrpc::{Envelope, Kind as MessageKind};
 use crate::mcp::{method, upward};
 use crate::session::{Hub, Need};
 use crate::store::ApplyError;
@@ -148,12 +148,7 @@ impl Deferred {
                 self.refresh().await;
                 self.call_off("the task was cancelled").await;
             }
-            End::HandedOver | End::Refused => {
-                if let Some(session) = &self.held.assignment.leg.session {
-                    session.hand_on();
-                }
-                info!(task = self.task.id.short(), "left to whoever goes on with it");
-            }
+            End::HandedOver | End::Refused => self.held.bequeath(&self.task),
             End::Stopped(error) => {
                 let too_long = matches!(error, Error::MaxRuntime(_));
                 self.settle(Event::Failed(error.into_failure()), None).await;
@@ -397,8 +392,7 @@ fn outcome(message: &Envelope) -> End {
     if let Some(result) = message.result() {
         return End::Result(result);
     }
-    let error = message.error().and_then(|text| serde_json::from_str::<ErrorObject>(text).ok());
-    End::Failed(match error {
+    End::Failed(match message.error_object() {
         Some(error) => Failure::Upstream(error),
         None => Error::Protocol { text: "its error is no JSON-RPC error".into(), status: None }.into_failure(),
     })

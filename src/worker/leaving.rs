@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::info;
 
 use crate::call::Error;
+use crate::task::Task;
 
 use super::held::{End, Held};
 use super::timer::Timer;
@@ -41,6 +43,14 @@ impl Held {
             return End::Withdrawn;
         }
         End::Stopped(Error::OutcomeUnknown("the proxy shut down".into()))
+    }
+
+    /// A task is left to whoever starts next, in its session.
+    pub(super) fn bequeath(&self, task: &Task) {
+        if let Some(session) = &self.assignment.leg.session {
+            session.hand_on();
+        }
+        info!(task = task.id.short(), "left to whoever goes on with it");
     }
 
     /// Whether questions wait for a client that may come back; those of a shared exchange go to who is there.

@@ -29,8 +29,6 @@ use super::{Active, Deferral, Listener, Tally, Worker};
 
 /// How long more questions are waited for after one: they go out together.
 const GATHERED: Duration = Duration::from_millis(25);
-/// How long a call waits for its client beyond what a person may take to answer; nobody can come back then.
-const LATE: Duration = Duration::from_secs(60);
 /// How many calls may wait for a retry.
 const MOST: usize = 10_000;
 /// How many retries of one call may wait to be read.
@@ -208,7 +206,7 @@ impl Held {
             self.place = Place::new(&self.worker);
         }
         let place = self.place.as_mut()?;
-        let span = self.assignment.input_timeout.saturating_add(LATE);
+        let span = State::span(self.assignment.input_timeout);
         place.round += 1;
         place.until = Instant::now() + span;
         let expires = self.worker.tasks.now().plus(span);

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use tracing::info;
 
 use crate::call::{Answer, Body, Error};
-use crate::jsonrpc::{Envelope, ErrorObject, entries, error_response, result_response};
+use crate::jsonrpc::{Envelope, entries, error_response, result_response};
 use crate::mcp::{code, header, method, upward};
 use crate::policy::Plan;
 use crate::upstream::{Leg, list_tools};
@@ -39,7 +39,7 @@ impl Held {
         if let Some(result) = message.result() {
             let result = upward::result(self.assignment.tally.method, &result);
             answer.body = Body::Message(result_response(id, std::str::from_utf8(&result).unwrap_or("{}")));
-        } else if let Some(error) = error_of(&message) {
+        } else if let Some(error) = message.error_object() {
             answer.body = Body::Message(error_response(Some(id), &upward::error(error)));
         }
         answer
@@ -62,7 +62,7 @@ impl Held {
     /// and sends the call once more. Whether it does.
     fn send_after_listing(&mut self, message: &Envelope) -> bool {
         let is_call = self.assignment.tally.method == method::TOOLS_CALL && self.is_joined();
-        let is_mismatch = is_call && error_of(message).is_some_and(|error| error.code == code::HEADER_MISMATCH);
+        let is_mismatch = is_call && message.error_object().is_some_and(|error| error.code == code::HEADER_MISMATCH);
         if !is_mismatch || std::mem::replace(&mut self.listed_again, true) {
             return false;
         }
@@ -91,10 +91,6 @@ async fn list_again(leg: &Leg) {
     if let Some(session) = &leg.session {
         session.set_catalog(Some(catalog));
     }
-}
-
-fn error_of(message: &Envelope) -> Option<ErrorObject> {
-    message.error().and_then(|text| serde_json::from_str(text).ok())
 }
 
 /// In a session an error has status 200, since clients drop a session on many others; save what is about the caller.

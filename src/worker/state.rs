@@ -13,6 +13,8 @@ use crate::task::{Sealed, Timestamp};
 
 /// What seals are made for, so that none can stand for another.
 const SEALED_FOR: &str = "requestState";
+/// How long one is good for beyond what a person may take to answer: nobody can come back with it after that.
+const LATE: Duration = Duration::from_secs(60);
 /// Longer texts are none of ours.
 const MAX_LENGTH: usize = 2_048;
 
@@ -64,8 +66,7 @@ impl State {
     }
 
     /// The state that `text` is; `None` if it was not made under this secret, or was changed.
-    #[must_use]
-    pub fn open(seal: &Seal, text: &str) -> Option<Self> {
+    fn open(seal: &Seal, text: &str) -> Option<Self> {
         if text.len() > MAX_LENGTH {
             return None;
         }
@@ -79,9 +80,19 @@ impl State {
         })
     }
 
-    /// Whether it is for this request, and not too old.
+    /// How long it is good for, where a question waits this long for its answer.
     #[must_use]
-    pub fn fits(&self, purpose: &Purpose, now: Timestamp) -> bool {
+    pub fn span(input_timeout: Duration) -> Duration {
+        input_timeout.saturating_add(LATE)
+    }
+
+    /// The state that `text` is, if it was made for this request and is not too old.
+    #[must_use]
+    pub fn accept(seal: &Seal, text: &str, purpose: &Purpose, now: Timestamp) -> Option<Self> {
+        Self::open(seal, text).filter(|state| state.fits(purpose, now))
+    }
+
+    fn fits(&self, purpose: &Purpose, now: Timestamp) -> bool {
         self.purpose == *purpose && self.expires.since(now) > Duration::ZERO
     }
 }

@@ -2,7 +2,6 @@
 //! that the session wants to hear of, opened while somebody listens, and again when it ends or that is something else.
 
 use std::pin::pin;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -11,18 +10,13 @@ use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use crate::call::Event;
-use crate::jsonrpc::{Envelope, ErrorObject, Id, Kind as MessageKind, METHOD_NOT_FOUND, Object, entries, request};
+use crate::jsonrpc::{Envelope, Id, Kind as MessageKind, METHOD_NOT_FOUND, Object, entries, request};
 use crate::mcp::{method, upward};
 use crate::session::{Repeated, Session};
 use crate::upstream::{EventStream, Leg, Opened, events};
 
-use super::Worker;
+use super::{Pauses, Worker};
 
-/// How long to wait before it is opened again, at first and at most.
-const SHORTEST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(30);
-/// How long one must have lasted for the wait to be short again: some are acknowledged and end at once.
-const LASTING: Duration = Duration::from_secs(30);
 /// The lists that may change, as capabilities and filters name them.
 const LISTS: [(&str, &str); 3] =
     [("tools", "toolsListChanged"), ("prompts", "promptsListChanged"), ("resources", "resourcesListChanged")];
@@ -42,26 +36,6 @@ pub(super) struct Subscription {
     leg: Leg,
     limit: usize,
     pauses: Pauses,
-}
-
-/// How long to wait between two; longer each time, unless one lasted.
-#[derive(Debug)]
-struct Pauses {
-    next: Duration,
-}
-
-impl Default for Pauses {
-    fn default() -> Self {
-        Self { next: SHORTEST }
-    }
-}
-
-impl Pauses {
-    fn after(&mut self, lasted: Duration) -> Duration {
-        let pause = if lasted < LASTING { self.next } else { SHORTEST };
-        self.next = (pause * 2).min(LONGEST);
-        pause
-    }
 }
 
 impl Subscription {
@@ -176,22 +150,8 @@ impl Subscription {
 /// What the answer to a subscription says.
 fn over(message: &Bytes) -> Over {
     let message = Envelope::read(message.clone()).ok();
-    let error = message.and_then(|message| serde_json::from_str::<ErrorObject>(message.error()?).ok());
-    match error {
+    match message.and_then(|message| message.error_object()) {
         Some(error) if error.code == METHOD_NOT_FOUND => Over::Refused,
         _ => Over::Ended,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_one_that_lasted_makes_pauses_short_again() {
-        let mut pauses = Pauses::default();
-        let short: Vec<u128> = (0..10).map(|_| pauses.after(Duration::from_secs(1)).as_millis()).collect();
-        assert_eq!(short, [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000]);
-        assert_eq!((pauses.after(LASTING), pauses.after(Duration::ZERO)), (SHORTEST, SHORTEST * 2));
     }
 }

@@ -33,7 +33,7 @@ pub(super) use retry::{answers, purpose, rejected};
 
 /// Methods that the stateless era does not have.
 const REMOVED: [&str; 5] =
-    [method::INITIALIZE, method::PING, "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+    [method::INITIALIZE, method::PING, method::SET_LEVEL, method::SUBSCRIBE, method::UNSUBSCRIBE];
 
 /// How often a request is tried: once more if its session was lost.
 const ATTEMPTS: usize = 2;

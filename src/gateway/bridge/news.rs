@@ -25,6 +25,7 @@ use crate::mcp::method;
 use crate::mcp::subscription::{self, Filter};
 use crate::session::{Need, News, Subscribed};
 use crate::upstream::{Leg, Streams, ask};
+use crate::worker::Pauses;
 
 use super::super::{Gateway, Request, Route};
 use super::pool::Purpose;
@@ -35,9 +36,6 @@ const BEGUN: Duration = Duration::from_millis(250);
 /// How long a server may take to answer, to all that one listener subscribes to; how many it is asked of at a time.
 const ANSWERED: Duration = Duration::from_secs(10);
 const AT_A_TIME: usize = 16;
-/// How long after a session was lost another is opened, at first and at most.
-const SOON: Duration = Duration::from_millis(100);
-const LATE: Duration = Duration::from_secs(30);
 
 /// What one client hears.
 pub(in crate::gateway) struct Told {
@@ -110,19 +108,16 @@ impl Told {
 
 /// Stays in a session, and in another when that is lost. For ever; cancel safe.
 async fn upkeep(mut stay: Stay, heard: Arc<Subscribed>, uris: Vec<String>) {
-    let mut wait = SOON;
+    let mut pauses = Pauses::default();
     loop {
         let begun = Instant::now();
         stay.lost().await;
         stay.give_up().await;
         let crossing = stay.crossing.clone();
         drop(stay);
-        if begun.elapsed() > LATE {
-            wait = SOON;
-        }
+        let mut lasted = begun.elapsed();
         stay = loop {
-            sleep(wait).await;
-            wait = (wait * 2).min(LATE);
+            sleep(pauses.after(std::mem::take(&mut lasted))).await;
             let begun = match crossing.lease(Purpose::Listening).await {
                 Ok(lease) => Stay::begin(&crossing, lease, &heard, &uris).await,
                 Err(answer) => Err(answer),
@@ -162,11 +157,7 @@ impl Stay {
 
     /// Nobody else gets the session, unless the server says that it is there.
     async fn give_up(&self) {
-        if self.lease.opened().session.is_ended() {
-            return;
-        }
-        let is_there = timeout(ANSWERED, ask(&self.leg, method::PING, "{}"));
-        if !matches!(is_there.await, Ok(Some(_))) {
+        if !self.lease.opened().is_there().await {
             self.lease.forget();
         }
     }

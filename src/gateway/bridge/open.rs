@@ -79,7 +79,7 @@ impl Opened {
         }
         let id = Id::fresh();
         let said = || async {
-            let message = self.leg.message(request(&id, "logging/setLevel", r#"{"level":"debug"}"#));
+            let message = self.leg.message(request(&id, method::SET_LEVEL, r#"{"level":"debug"}"#));
             let _ = timeout(INITIALIZED, self.leg.upstream.client.send(message)).await;
         };
         self.logs.get_or_init(said).await;
@@ -236,10 +236,8 @@ fn initialize(id: &Id, params: &str) -> Bytes {
 
 /// A stateless request's headers as those of a request in a session: its routing headers would not fit.
 fn in_session(headers: &HeaderMap, session: Option<(&Session, &HeaderValue)>) -> HeaderMap {
-    let is_stateless = |name: &str| {
-        matches!(name, header::METHOD | header::NAME | header::PROTOCOL_VERSION | header::SESSION_ID)
-            || name.starts_with(header::PARAM_PREFIX)
-    };
+    let is_stateless =
+        |name: &str| matches!(name, header::PROTOCOL_VERSION | header::SESSION_ID) || header::repeats_body(name);
     let mut kept: HeaderMap = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers.iter().filter(|(name, _)| !is_stateless(name.as_str())) {
         kept.append(name.clone(), value.clone());

@@ -9,7 +9,7 @@ use crate::call::{Answer, Body, Event};
 use crate::jsonrpc::{
     Edit, Envelope, ErrorObject, Id, METHOD_NOT_FOUND, entries, error_response, result_response, splice,
 };
-use crate::mcp::{code, downward, header, method, rounds};
+use crate::mcp::{LOG_LEVELS, code, downward, header, method, rounds};
 use crate::task::QuestionKey;
 
 use super::super::forward::response_of;
@@ -30,9 +30,6 @@ pub(super) struct Phrase {
     pub(super) session: Option<Arc<str>>,
 }
 
-/// The levels of log messages, most talkative first (RFC 5424 without its names for numbers).
-const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
-
 impl Phrase {
     /// An event on the way; `None` if it is nothing for this client.
     pub(super) fn event(&self, event: Event) -> Option<Event> {
@@ -41,7 +38,7 @@ impl Phrase {
         let message = Envelope::read(data?.clone()).ok()?;
         let text = match message.method() {
             method::PROGRESS => self.progress(&message)?,
-            "notifications/message" if self.wants(&message) => message.text().clone(),
+            method::LOG_MESSAGE if self.wants(&message) => message.text().clone(),
             _ => return None,
         };
         Some(Event { id: None, retry: None, data: Some(text), ..event })
@@ -58,7 +55,7 @@ impl Phrase {
     }
 
     fn wants(&self, message: &Envelope) -> bool {
-        let rank = |level: &str| LEVELS.iter().position(|known| *known == level);
+        let rank = |level: &str| LOG_LEVELS.iter().position(|known| *known == level);
         let Some(least) = self.log_level.as_deref().and_then(rank) else { return false };
         let params = entries(message.params().unwrap_or_default());
         let level = params.get("level").and_then(|raw| serde_json::from_str::<String>(raw).ok());
@@ -75,7 +72,7 @@ impl Phrase {
             let text = result_response(&self.id, std::str::from_utf8(&result).unwrap_or("{}"));
             return Answer { body: Body::Message(text), ..answer };
         }
-        let error = message.error().and_then(|text| serde_json::from_str::<ErrorObject>(text).ok());
+        let error = message.error_object();
         let Some(mut error) = error.map(downward::error) else { return answer };
         if let Some(session) = &self.session {
             error.message = error.message.replace(&**session, "…");
@@ -111,7 +108,7 @@ fn status(status: StatusCode, error: &ErrorObject) -> StatusCode {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS => status,
         _ if error.code == METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
-        StatusCode::BAD_REQUEST if (-32022..=-32020).contains(&error.code) => status,
+        StatusCode::BAD_REQUEST if code::is_stateless(error.code) => status,
         _ => StatusCode::OK,
     }
 }
@@ -127,6 +124,6 @@ pub(super) fn may_be_lost(answer: &Answer) -> bool {
 }
 
 fn speaks_of_session(text: &Bytes) -> bool {
-    let error = response_of(text).and_then(|message| serde_json::from_str::<ErrorObject>(message.error()?).ok());
+    let error = response_of(text).and_then(|message| message.error_object());
     error.is_some_and(|error| error.message.to_lowercase().contains("session"))
 }

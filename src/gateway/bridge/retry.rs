@@ -28,8 +28,7 @@ impl Gateway {
     fn try_retry(&self, caller: &Caller, (message, id): (&Envelope, &Id), state: &str) -> Result<Outgoing, Error> {
         let worker = &self.inner.worker;
         let purpose = purpose(caller, message);
-        let state = State::open(&worker.seal, state).filter(|state| state.fits(&purpose, worker.tasks.now()));
-        let state = state.ok_or_else(rejected)?;
+        let state = State::accept(&worker.seal, state, &purpose, worker.tasks.now()).ok_or_else(rejected)?;
         let answers = answers(message)?;
         let params = Params::peek(message.params());
         let deferral = match params.name() {

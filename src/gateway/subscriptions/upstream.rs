@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use crate::call::{Answer, Body};
-use crate::jsonrpc::{Envelope, ErrorObject, INVALID_PARAMS, INVALID_REQUEST, Id, Kind, METHOD_NOT_FOUND};
+use crate::jsonrpc::{Envelope, INVALID_PARAMS, INVALID_REQUEST, Id, Kind, METHOD_NOT_FOUND};
 use crate::mcp::subscription::{self, Filter};
 use crate::mcp::{Era, method};
 use crate::upstream::{self, EventStream, Leg, Opened, events, headers};
@@ -91,8 +91,7 @@ async fn plain((status, headers): (StatusCode, HeaderMap), body: upstream::Body,
 /// One message, or a text that is none, in place of a stream.
 fn said(status: StatusCode, text: Bytes, era: Era) -> Answered {
     let message = Envelope::read(text.clone()).ok();
-    let error = message.as_ref().and_then(Envelope::error);
-    let code = error.and_then(|error| serde_json::from_str::<ErrorObject>(error).ok()).map(|error| error.code);
+    let code = message.as_ref().and_then(Envelope::error_object).map(|error| error.code);
     match (code, era) {
         (Some(METHOD_NOT_FOUND), _) => Answered::Nothing,
         // Several servers of that era say so of methods that they do not know.

@@ -10,16 +10,13 @@ use http::StatusCode;
 
 use crate::call::{Answer, Error, Side};
 use crate::jsonrpc::{Envelope, Id, Kind, entries};
-use crate::mcp::{Params, method};
+use crate::mcp::{LOG_LEVELS, Params, method};
 use crate::session::{Session, TooMuch};
 
 use super::caller::Caller;
 use super::{Gateway, Handling, Reply};
 
 pub(super) use hello::is_refused;
-
-/// The levels of log messages (RFC 5424 without its numbers).
-const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 impl Gateway {
     /// Any message in a session that the upstream knows nothing of: it would accept whoever brings a valid credential,
@@ -74,8 +71,8 @@ fn remembered(caller: &Caller, message: &Envelope) -> Result<(), Error> {
     match message.method() {
         method::SET_LEVEL => {
             let level = text("level")?;
-            if !LEVELS.contains(&level.as_str()) {
-                return Err(Error::InvalidParams(format!("level is one of {}", LEVELS.join(", "))));
+            if !LOG_LEVELS.contains(&level.as_str()) {
+                return Err(Error::InvalidParams(format!("level is one of {}", LOG_LEVELS.join(", "))));
             }
             repeated.set_log_level(&level);
         }
